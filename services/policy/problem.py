@@ -1,0 +1,91 @@
+"""What a policy is asked, and what it answers: ``Problem`` in, ``Allocation`` out (§3).
+
+A problem lists job *classes*, not jobs: jobs alike in everything the solver sees have equal shares
+in some optimum (average an optimum over their permutations: the feasible set is convex and
+symmetric), so a class is one row however many jobs it has.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from schemas.domain import AllocationRow, Entity
+
+
+class JobClass(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs alike in throughputs, scale factor, weight and entity."""
+
+    job_type: str
+    scale_factor: int
+    priority_weight: float = 1.0
+    entity: str = ""
+    #: (worker types,) steps/s of one job alone; 0 where it cannot or may not run.
+    throughputs: tuple[float, ...]
+    #: (jobs of the class,) in order of arrival.
+    job_ids: tuple[str, ...]
+    #: (jobs,) rank of arrival among all jobs of the problem; FIFO's order.
+    arrival_ranks: tuple[int, ...] = ()
+    #: (jobs,) whole-job steps to go; empty unless the policy asks for progress.
+    steps_remaining: tuple[float, ...] = ()
+    #: (jobs,) seconds since arrival.
+    elapsed_s: tuple[float, ...] = ()
+    #: (jobs,) seconds left to the deadline, inf without one.
+    slo_remaining_s: tuple[float, ...] = ()
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything an allocation may depend on, and nothing that it may not."""
+
+    #: (worker types,) in name order.
+    worker_types: tuple[str, ...]
+    #: (worker types,) workers that can be leased.
+    num_workers: tuple[int, ...]
+    classes: tuple[JobClass, ...]
+    #: (worker types,) USD per worker and hour; 0 where no price is known.
+    prices_usd_per_h: tuple[float, ...] = ()
+    #: {(class index c, class index d), c <= d: ((worker types,) steps/s of c, of d)} together.
+    pairs: dict[tuple[int, int], tuple[tuple[float, ...], tuple[float, ...]]] = {}
+    #: The worker type whose speed heterogeneity-agnostic policies take for everywhere's.
+    reference_type: str = ""
+    entities: tuple[Entity, ...] = ()
+
+    @property
+    def num_jobs(self) -> int:
+        """Jobs over all classes."""
+        return sum(len(job_class.job_ids) for job_class in self.classes)
+
+
+class Allocation(msgspec.Struct, frozen=True, kw_only=True):
+    """X, and what it means."""
+
+    rows: tuple[AllocationRow, ...]
+    objective: float | None = None
+    #: {worker type: dual of its capacity}
+    prices: dict[str, float] = {}
+    #: Job ids that cannot gain without a job that has less losing.
+    bottlenecked: tuple[str, ...] = ()
+    #: {job id: why no allocation can serve it}
+    set_aside: dict[str, str] = {}
+
+
+class SolverError(Exception):
+    """No solver of the chain found an answer; the message holds the solvers' own words."""
+
+
+class Policy(Protocol):
+    """A scheduling policy: a pure function of the problem."""
+
+    #: Whether classes must carry ``steps_remaining`` and ``elapsed_s``.
+    needs_progress: bool
+
+    def solve(self, problem: Problem) -> Allocation:
+        """Allocate.
+
+        Raises
+        ------
+        SolverError
+            No solver found an answer.
+        """
+        ...
