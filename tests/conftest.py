@@ -1,0 +1,25 @@
+"""What all tests share: reproducible hypothesis runs, and the folder of reference data."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Deterministic unless asked otherwise: a red test stays red until the code changes.
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None)
+hypothesis.settings.register_profile("explore", deadline=None, max_examples=2000)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(scope="session")
+def reference_data() -> Path:
+    """Folder of published traces, throughputs and results; the test is skipped without it."""
+    folder = Path(os.environ.get("GAVEL_REFERENCE_DATA", ROOT / ".." / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip("reference data not present")
+    return folder
