@@ -70,7 +70,15 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True):
     set_aside: dict[str, str] = {}
 
 
-class SolverError(Exception):
+class PolicyError(Exception):
+    """Base of what can keep a policy from answering."""
+
+
+class ProblemError(PolicyError):
+    """The problem makes no sense; the message names the class, the field, the value."""
+
+
+class SolverError(PolicyError):
     """No solver of the chain found an answer; the message holds the solvers' own words."""
 
 
@@ -85,6 +93,8 @@ class Policy(Protocol):
 
         Raises
         ------
+        ProblemError
+            The problem holds a value no policy can make sense of.
         SolverError
             No solver found an answer.
         """

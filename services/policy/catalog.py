@@ -1,0 +1,57 @@
+"""Policies by name. A new policy joins ``POLICIES`` with one line."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from services.policy.fifo import Fifo
+from services.policy.isolated import Isolated
+from services.policy.las import Las, LasAgnostic
+from services.policy.problem import Policy, PolicyError
+
+#: Name -> dataclass whose fields are the policy's parameters. ``name:variant`` is a policy's own
+#: entry: ``:agnostic`` is blind to worker types.
+POLICIES: dict[str, Callable[..., Policy]] = {
+    "fifo": Fifo,
+    "isolated": Isolated,
+    "las": Las,
+    "las:agnostic": LasAgnostic,
+}
+
+
+class UnknownPolicyError(PolicyError):
+    """No policy of that name, or no parameter of that name; the message says which there are."""
+
+
+def resolve(name: str, parameters: Mapping[str, float | str] = {}) -> Policy:
+    """The policy of this name with these parameters.
+
+    Raises
+    ------
+    UnknownPolicyError
+        There is no such policy, or it has no such parameter.
+    """
+    make = POLICIES.get(name)
+    if make is None:
+        raise UnknownPolicyError(f"policy {name!r} is not known; {_nearest(name, POLICIES)}")
+    known = _parameters(make)
+    for parameter in parameters:
+        if parameter not in known:
+            raise UnknownPolicyError(
+                f"policy {name!r} has no parameter {parameter!r}; {_nearest(parameter, known)}"
+            )
+    return make(**parameters)
+
+
+def _parameters(make: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(make)]
+
+
+def _nearest(name: str, known: Mapping[str, object] | list[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), cutoff=0.5)
+    if near:
+        return f"did you mean {' or '.join(repr(n) for n in near)}?"
+    return f"known are {', '.join(sorted(known))}" if known else "it has none"

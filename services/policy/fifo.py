@@ -1,0 +1,89 @@
+"""First in, first out: jobs run to the end in order of arrival, each on the fastest type left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from schemas.domain import AllocationRow
+from services.policy.classes import gather, single_jobs
+from services.policy.problem import Allocation, Problem, ProblemError
+
+
+@dataclass(frozen=True)
+class Fifo:
+    """In order of arrival, each job takes all its workers on its fastest type with room for them.
+
+    A job that finds no room waits, and whatever it could use is closed to all behind it: workers
+    come free one by one, and a large job behind a stream of small ones would never get its many.
+    """
+
+    needs_progress: ClassVar[bool] = False
+
+    def solve(self, problem: Problem) -> Allocation:
+        """Allocate; see ``Policy``."""
+        _, set_aside = gather(problem)
+        return Allocation(
+            rows=_rows(problem, _admit(problem, _in_arrival_order(problem))), set_aside=set_aside
+        )
+
+
+def _in_arrival_order(problem: Problem) -> list[tuple[int, str, int]]:
+    """(rank, job id, class index) of every job, first come first."""
+    for index, job_class in enumerate(problem.classes):
+        if len(job_class.arrival_ranks) != len(job_class.job_ids):
+            raise ProblemError(
+                f"class {index} ({job_class.job_type}): arrival_ranks has "
+                f"{len(job_class.arrival_ranks)} values, must be one for each of its "
+                f"{len(job_class.job_ids)} jobs"
+            )
+    return sorted(
+        (rank, job_id, index)
+        for index, job_class in enumerate(problem.classes)
+        for rank, job_id in zip(job_class.arrival_ranks, job_class.job_ids, strict=True)
+    )
+
+
+def _admit(
+    problem: Problem, queue: Iterable[tuple[int, str, int]]
+) -> dict[tuple[int, int], list[str]]:
+    """Jobs that run, by class and worker type."""
+    types = range(len(problem.worker_types))
+    #: Per class, the types it can use, fastest first.
+    choices = [
+        sorted(
+            (
+                j
+                for j in types
+                if job_class.throughputs[j] > 0
+                and job_class.scale_factor <= problem.num_workers[j]
+            ),
+            key=lambda j, speeds=job_class.throughputs: -speeds[j],
+        )
+        for job_class in problem.classes
+    ]
+    free = list(problem.num_workers)
+    running: dict[tuple[int, int], list[str]] = {}
+    for _, job_id, index in queue:
+        scale_factor = problem.classes[index].scale_factor
+        for j in choices[index]:
+            if scale_factor <= free[j]:
+                free[j] -= scale_factor
+                running.setdefault((index, j), []).append(job_id)
+                break
+        else:
+            for j in choices[index]:
+                free[j] = 0
+        if not any(free):
+            break
+    return running
+
+
+def _rows(
+    problem: Problem, running: dict[tuple[int, int], list[str]]
+) -> tuple[AllocationRow, ...]:
+    return tuple(
+        AllocationRow(single_jobs(ids), {problem.worker_types[j]: 1.0})
+        for (_, j), ids in sorted(running.items())
+    )

@@ -1,0 +1,195 @@
+"""Linear programs, solved by HiGHS and, where HiGHS gives up, by Clarabel.
+
+A ``LinearProgram`` is built once from coordinates, then solved again and again with other bounds
+and costs; HiGHS starts each time from the basis it has, which costs a few pivots. Every program
+has a HiGHS of its own: an answer depends on what was asked of this object and on nothing before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import clarabel
+import highspy
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from services.policy.problem import SolverError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+INF = float(highspy.kHighsInf)
+
+_OPTIONS: dict[str, bool | int | float | str] = {
+    "output_flag": False,
+    "threads": 1,
+    "random_seed": 0,
+    "solver": "simplex",
+    # Presolve costs more than it saves at our sizes, and forgets the basis.
+    "presolve": "off",
+    "primal_feasibility_tolerance": 1e-10,
+    "dual_feasibility_tolerance": 1e-10,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """An optimum of a minimisation and its duals.
+
+    Attributes
+    ----------
+    values : (columns,)
+        The optimum.
+    row_duals : (rows,)
+        d objective / d bound of each row: >= 0 where a lower bound binds, <= 0 where an upper.
+    reduced_costs : (columns,)
+        The same of the columns' bounds.
+    objective : float
+        Value of the optimum.
+    """
+
+    values: Floats
+    row_duals: Floats
+    reduced_costs: Floats
+    objective: float
+
+    def is_unique(self, tolerance: float = 1e-9) -> bool:
+        """Whether the duals prove that no other point is optimal.
+
+        They do when as many bounds have a dual as there are columns: those bounds are tight in
+        all optima and leave a basic solution no freedom.
+        """
+        pinned = np.count_nonzero(np.abs(self.row_duals) > tolerance)
+        pinned += np.count_nonzero(np.abs(self.reduced_costs) > tolerance)
+        return bool(pinned >= len(self.values))
+
+
+class LinearProgram:
+    """min cost.x subject to row_lower <= A x <= row_upper, col_lower <= x <= col_upper.
+
+    Parameters
+    ----------
+    costs, col_lower, col_upper : (columns,)
+        Objective and bounds of the columns.
+    row_lower, row_upper : (rows,)
+        Bounds of the rows; ``INF`` where there is none.
+    entries : ((entries,), (entries,), (entries,))
+        Row, column and value of each non-zero of A, each place at most once.
+    """
+
+    def __init__(
+        self,
+        costs: Floats,
+        col_lower: Floats,
+        col_upper: Floats,
+        row_lower: Floats,
+        row_upper: Floats,
+        entries: tuple[Ints, Ints, Floats],
+    ) -> None:
+        self._costs, self._col_lower, self._col_upper = costs, col_lower, col_upper
+        self._row_lower, self._row_upper = row_lower, row_upper
+        rows, columns, values = entries
+        by_column = np.lexsort((rows, columns))
+        self._starts = np.searchsorted(columns[by_column], np.arange(len(costs) + 1))
+        self._rows, self._values = rows[by_column], values[by_column]
+        self._highs = highspy.Highs()
+        for option, value in _OPTIONS.items():
+            self._highs.setOptionValue(option, value)
+        self._highs.passModel(
+            len(costs),
+            len(row_lower),
+            len(values),
+            int(highspy.MatrixFormat.kColwise),
+            int(highspy.ObjSense.kMinimize),
+            0.0,
+            costs,
+            col_lower,
+            col_upper,
+            row_lower,
+            row_upper,
+            self._starts.astype(np.int32),
+            self._rows.astype(np.int32),
+            self._values,
+            np.zeros(len(costs), np.int32),
+        )
+
+    def set_costs(self, costs: Floats) -> None:
+        """Ask for another objective, (columns,)."""
+        self._costs = costs
+        self._highs.changeColsCost(len(costs), np.arange(len(costs), dtype=np.int32), costs)
+
+    def set_col_bounds(self, column: int, lower: float, upper: float) -> None:
+        """Move the bounds of one column."""
+        self._col_lower, self._col_upper = self._col_lower.copy(), self._col_upper.copy()
+        self._col_lower[column], self._col_upper[column] = lower, upper
+        self._highs.changeColBounds(column, lower, upper)
+
+    def set_row_lower(self, lower: Floats) -> None:
+        """Move the lower bounds of the first ``len(lower)`` rows."""
+        rows = len(lower)
+        self._row_lower = np.concatenate([lower, self._row_lower[rows:]])
+        self._highs.changeRowsBounds(
+            rows, np.arange(rows, dtype=np.int32), lower, self._row_upper[:rows]
+        )
+
+    def solve(self) -> Solution:
+        """Find an optimum: HiGHS from its basis, HiGHS from scratch, then Clarabel.
+
+        Raises
+        ------
+        SolverError
+            None of them found one.
+        """
+        words = []
+        for from_scratch in (False, True):
+            if from_scratch:
+                self._highs.clearSolver()
+            self._highs.run()
+            status = self._highs.getModelStatus()
+            if status == highspy.HighsModelStatus.kOptimal:
+                return self._highs_solution()
+            words.append(f"HiGHS: {self._highs.modelStatusToString(status)}")
+        solution = self._solve_by_clarabel(words)
+        if solution is None:
+            raise SolverError("; ".join(words))
+        return solution
+
+    def _highs_solution(self) -> Solution:
+        solution = self._highs.getSolution()
+        return Solution(
+            values=np.array(solution.col_value),
+            row_duals=np.array(solution.row_dual),
+            reduced_costs=np.array(solution.col_dual),
+            objective=float(self._highs.getInfo().objective_function_value),
+        )
+
+    def _solve_by_clarabel(self, words: list[str]) -> Solution | None:
+        """The same program in Clarabel's form: A' x + slack = b, slack >= 0, a row per bound."""
+        columns, rows = len(self._costs), len(self._row_lower)
+        shape = (rows, columns)
+        matrix = sparse.csc_matrix((self._values, self._rows, self._starts), shape=shape)
+        bounded = sparse.vstack([matrix, sparse.identity(columns, format="csc")], format="csr")
+        lower = np.concatenate([self._row_lower, self._col_lower])
+        upper = np.concatenate([self._row_upper, self._col_upper])
+        below, above = np.flatnonzero(lower > -INF), np.flatnonzero(upper < INF)
+        settings = clarabel.DefaultSettings()
+        settings.verbose = False
+        settings.max_threads = 1
+        answer = clarabel.DefaultSolver(
+            sparse.csc_matrix((columns, columns)),
+            self._costs,
+            sparse.vstack([-bounded[below], bounded[above]], format="csc"),
+            np.concatenate([-lower[below], upper[above]]),
+            [clarabel.NonnegativeConeT(len(below) + len(above))],
+            settings,
+        ).solve()
+        words.append(f"Clarabel: {answer.status}")
+        if answer.status != clarabel.SolverStatus.Solved:
+            return None
+        duals = np.zeros(rows + columns)
+        multipliers = np.array(answer.z)
+        np.add.at(duals, below, multipliers[: len(below)])
+        np.add.at(duals, above, -multipliers[len(below) :])
+        return Solution(np.array(answer.x), duals[:rows], duals[rows:], float(answer.obj_val))

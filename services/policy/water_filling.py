@@ -1,0 +1,244 @@
+"""Max-min fairness to the end: the lexicographic optimum, by raising levels (§4.3).
+
+All classes rise together until workers or their own time hold some of them down; those are frozen
+at their level and the others rise on. The paper finds out by a mixed-integer program who is held
+down; here the prices say it. At prices p every class has a cheapest way to its level
+(``prices.py``), and when all that the workers are worth is spent, nobody whose next bit costs
+anything can rise unless somebody else falls. A class that is only short of its own 24 hours a day
+never stops the others, so all such classes are passed in one step, however many there are.
+
+The level itself is found from above: prices bound it, a linear program says by how much the needs
+at that bound exceed the workers and at which prices, and these give the next bound. Two programs
+are typical. Each of the ``J`` types can be priced once, so there are at most J + 1 stages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.policy.prices import Hull, cheapest
+from services.policy.problem import SolverError
+from services.policy.solver import INF, Floats, LinearProgram, Solution
+
+#: Relative distance below which two levels are one.
+_SAME_LEVEL = 1e-9
+#: A share of all the workers' worth below this is solver noise, and the type is free.
+_FREE = 1e-9
+#: Needs are met when the busiest type is overfull by no more than this.
+_MET = 1e-12
+#: Weight of the tie-break beside worker time, which it may raise by at most this fraction.
+_TIE_WEIGHT = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """The lexicographic max-min optimum.
+
+    Attributes
+    ----------
+    levels : (classes,)
+        What each class reaches.
+    shares : (classes, worker types)
+        Fraction of time of one job, with the least worker time that reaches the levels.
+    prices : (worker types,)
+        Gain of the lowest level per further worker.
+    bottlenecked : (classes,)
+        Who is held down at the lowest level.
+    """
+
+    levels: Floats
+    shares: Floats
+    prices: Floats
+    bottlenecked: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """One common level: ``worth`` (worker types,) sums to 1 and proves that it is the highest."""
+
+    level: float
+    worth: Floats
+    hull: Hull
+    solution: Solution
+
+
+def fill(
+    reachable: Floats, demands: Floats, num_workers: Floats, tie_breakers: Floats
+) -> Filling:
+    """Raise max-min levels to the end.
+
+    Parameters
+    ----------
+    reachable : (classes, worker types)
+        Level of a class whose jobs spend all their time on the type; 0 where they cannot run.
+        Every class can run somewhere.
+    demands : (classes,)
+        Workers that all jobs of the class would hold if all ran at once.
+    num_workers : (worker types,)
+        Workers of each type.
+    tie_breakers : (classes, worker types)
+        Numbers in [0, 1) that decide between shares with equal levels and equal worker time.
+
+    Raises
+    ------
+    SolverError
+        No solver found an answer.
+    """
+    best = reachable.max(axis=1)
+    #: Fraction of a type's workers that a class holds when its jobs spend all their time there.
+    loads = np.divide(
+        demands[:, None], num_workers, out=np.zeros(reachable.shape), where=reachable > 0
+    )
+    if (uncontended := _all_on_their_best(reachable, loads)) is not None:
+        return uncontended
+
+    program = _Needs(reachable / best[:, None], loads)
+    levels, active, limits = np.zeros(len(best)), np.ones(len(best), dtype=bool), best
+    free = num_workers / num_workers.sum()
+    first: _Stage | None = None
+    while active.any():
+        stage = _raise(program, reachable, loads, best, levels, active, free)
+        first = first or stage
+        just_above = stage.level * (1 + _SAME_LEVEL)
+        held = active & (stage.hull.rises_at(just_above) | (limits <= just_above))
+        if not held.any():
+            raise SolverError(f"water filling: nothing holds the level {stage.level!r} down")
+        levels[held] = np.minimum(limits[held], stage.level)
+        active &= ~held
+        # Who can still rise does so on free types alone: priced ones are full of those held.
+        free = np.where(stage.worth > 0, 0.0, free)
+        reachable = np.where(active[:, None], reachable * (free > 0), reachable)
+        limits = reachable.max(axis=1)
+
+    shares = program.shares(stage.solution, demands, tie_breakers)
+    return _with_first_prices(first or stage, best, num_workers, levels, shares)
+
+
+def _all_on_their_best(reachable: Floats, loads: Floats) -> Filling | None:
+    """The optimum of a cluster on which everybody has all of their best type: no program needed."""
+    classes, types = reachable.shape
+    rows, favourites = np.arange(classes), reachable.argmax(axis=1)
+    if (np.bincount(favourites, loads[rows, favourites], types) > 1).any():
+        return None
+    shares = np.zeros(reachable.shape)
+    shares[rows, favourites] = 1.0
+    best = reachable[rows, favourites]
+    lowest = best <= best.min() * (1 + _SAME_LEVEL)
+    return Filling(best, shares, np.zeros(types), lowest)
+
+
+def _raise(
+    program: _Needs,
+    reachable: Floats,
+    loads: Floats,
+    best: Floats,
+    levels: Floats,
+    active: NDArray[np.bool_],
+    worth: Floats,
+) -> _Stage:
+    """The highest common level of the active classes, while the others keep theirs.
+
+    A class that cannot reach it alone is taken at its best. ``levels`` (classes,) is 0 for the
+    active; ``worth`` (worker types,) is a first guess of the prices, in workers' worth.
+    """
+    limits = reachable.max(axis=1)
+    highest = float(limits[active].max())
+    stage: _Stage | None = None
+    while True:
+        worth = np.where(worth > _FREE * worth.sum(), worth, 0.0)
+        worth = worth / (worth.sum() or 1.0)
+        hull = cheapest(reachable, loads * worth)
+        left = float(worth.sum() - hull.costs(levels).sum())
+        level = min(hull.affordable_level(active, left), highest)
+        if stage is not None and level >= stage.level * (1 - _MET):
+            return stage
+        needs = np.where(active, np.minimum(level, limits), levels) / best
+        solution = program.solve(needs)
+        stage = _Stage(level, worth, hull, solution)
+        if solution.objective <= 1 + _MET:
+            return stage
+        worth = program.worth(solution)
+
+
+def _with_first_prices(
+    stage: _Stage, best: Floats, num_workers: Floats, levels: Floats, shares: Floats
+) -> Filling:
+    """Prices and bottleneck of the lowest level, which a class's own time may hold down too."""
+    just_above = stage.level * (1 + _SAME_LEVEL)
+    if best.min() <= just_above:
+        lowest = best <= best.min() * (1 + _SAME_LEVEL)
+        return Filling(levels, shares, np.zeros(len(num_workers)), lowest)
+    rate = stage.hull.slope_at(just_above, np.ones(len(best), dtype=bool))
+    prices = np.divide(
+        stage.worth, num_workers * rate, out=np.zeros(len(num_workers)), where=stage.worth > 0
+    )
+    return Filling(levels, shares, prices, stage.hull.rises_at(just_above))
+
+
+class _Needs:
+    """min theta: every class gets what it needs, and no type is more than theta times full.
+
+    Columns: the share of each class on each type it can use, then theta. Rows: classes' needs,
+    classes' time, types' capacity. Parameters as the fractions of a class's best level that its
+    types reach, and of a type's workers that a class holds, both (classes, worker types).
+    """
+
+    def __init__(self, reachable: Floats, loads: Floats) -> None:
+        self._classes, self._types = np.nonzero(reachable)
+        self._shape = reachable.shape
+        classes, types = reachable.shape
+        shares = len(self._classes)
+        columns = np.arange(shares)
+        entries = (
+            np.concatenate(
+                [
+                    self._classes,
+                    classes + self._classes,
+                    2 * classes + self._types,
+                    2 * classes + np.arange(types),
+                ]
+            ),
+            np.concatenate([columns, columns, columns, np.full(types, shares)]),
+            np.concatenate(
+                [
+                    reachable[self._classes, self._types],
+                    np.ones(shares),
+                    loads[self._classes, self._types],
+                    np.full(types, -1.0),
+                ]
+            ),
+        )
+        self._program = LinearProgram(
+            costs=np.append(np.zeros(shares), 1.0),
+            col_lower=np.zeros(shares + 1),
+            col_upper=np.full(shares + 1, INF),
+            row_lower=np.concatenate([np.zeros(classes), np.full(classes + types, -INF)]),
+            row_upper=np.concatenate([np.full(classes, INF), np.ones(classes), np.zeros(types)]),
+            entries=entries,
+        )
+
+    def solve(self, needs: Floats) -> Solution:
+        """Least theta for these needs, (classes,), as fractions of the classes' best."""
+        self._program.set_row_lower(needs)
+        return self._program.solve()
+
+    def worth(self, solution: Solution) -> Floats:
+        """(worker types,) part of each type in the worth of all workers."""
+        return np.maximum(-solution.row_duals[2 * self._shape[0] :], 0.0)
+
+    def shares(self, solution: Solution, demands: Floats, tie_breakers: Floats) -> Floats:
+        """Shares, (classes, worker types), that meet the needs with the least worker time."""
+        overfull = max(1.0, solution.objective)
+        only_choice = solution.objective > 1 - _SAME_LEVEL and solution.is_unique()
+        if not only_choice:
+            self._program.set_col_bounds(len(self._classes), 0.0, overfull)
+            weights = demands[self._classes] / demands.max()
+            ties = tie_breakers[self._classes, self._types]
+            self._program.set_costs(np.append(weights * (1 + _TIE_WEIGHT * ties), 0.0))
+            solution = self._program.solve()
+        shares = np.zeros(self._shape)
+        shares[self._classes, self._types] = solution.values[:-1] / overfull
+        return shares
