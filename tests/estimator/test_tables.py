@@ -218,6 +218,19 @@ def test_a_bad_json_cell_is_named(text: str, where: str, value: object) -> None:
         assert repr(caught.value.value) == repr(value)
 
 
+@given(st.sampled_from([ARTIFACT, CSV, JSON]), st.data())
+def test_a_damaged_table_is_a_table_or_a_table_error(text: str, data: st.DataObject) -> None:
+    """A character changed, lost or doubled anywhere leads to no other exception."""
+    place = data.draw(st.integers(0, len(text) - 1))
+    instead = data.draw(st.sampled_from(["", text[place] * 2, "\n", "-", "9", "\\", "'", '"', "}"]))
+    try:
+        table = parse_table(text[:place] + instead + text[place + 1 :], "t")
+    except TableError as error:
+        assert error.source == "t"  # noqa: PT017 either outcome is right
+    else:
+        assert ThroughputTable.from_rows(table.rows(), "t").rows() == table.rows()
+
+
 def test_a_pair_needs_both_classes_alone() -> None:
     """What a class does beside another means nothing without what it does alone."""
     with pytest.raises(TableError, match="steps/s of 'C' alone"):
