@@ -23,11 +23,10 @@ bench: $(READY)  ## measure speed and print the figures
 	$(BIN)/python -m pytest -q -s tests/bench $(ARGS)
 
 lint: $(READY)  ## style, types and import rules
-	$(BIN)/ruff check
-	$(BIN)/ruff format --check
-	$(BIN)/mypy
-	$(BIN)/basedpyright
-	$(BIN)/lint-imports
+	@failed=0; \
+	for check in 'ruff check' 'ruff format --check' mypy basedpyright 'lint-imports --no-logo'; do \
+	  echo "$$check"; $(BIN)/$$check || failed=1; \
+	done; exit $$failed
 
 clean:  ## remove everything that was made, the environment too
 	rm -rf $(VENV) build dist .bench .hypothesis .import_linter_cache
