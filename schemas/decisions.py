@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import ClassVar, Protocol
 
 import msgspec
 
-from schemas.events import AnyEvent
+from schemas.events import AnyEvent, Event
 
 
 class Emit(msgspec.Struct, frozen=True):
@@ -22,13 +22,17 @@ class Wake(msgspec.Struct, frozen=True):
     at_s: float
 
 
+class Effect(Protocol):
+    """Work outside a core. It holds its whole input; carrying it out twice is harmless."""
+
+    #: The kinds of event of which one, as a result, ends the effect.
+    ends_with: ClassVar[tuple[type[Event], ...]]
+
+
 class Run(msgspec.Struct, frozen=True):
-    """Carry out an effect outside the core; what comes of it is appended as ordinary events.
+    """Carry out an effect; what comes of it is appended as ordinary events of the actor."""
 
-    The effect holds its whole input, and carrying it out twice is harmless.
-    """
-
-    effect: Any
+    effect: Effect
 
 
 Decision = Emit | Wake | Run

@@ -82,9 +82,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     scale_factor: int
     #: Whole-job steps at which the job is complete.
     total_steps: float
-    #: Whole-job steps in the checkpoint to load; 0 for a fresh start.
-    start_steps: float = 0.0
-    #: The lease whose checkpoint to load; empty for a fresh start.
+    #: The lease whose newest checkpoint to load; empty for a fresh start.
     resume_from: str = ""
     command: str = ""
     workdir: str = ""
@@ -98,9 +96,10 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lease_id: str
     tasks: tuple[TaskSpec, ...]
     worker_type: str
-    #: ``scale_factor`` workers, one rank each, all of one worker service (``reporter``).
+    #: ``scale_factor`` workers, one rank each.
     worker_ids: tuple[str, ...]
-    reporter: str
+    #: The worker services that hold them; the first, which runs rank 0, counts the job's steps.
+    reporters: tuple[str, ...]
     #: What Algorithm 1 ranked it by; 0 for a combination that only filled idle workers.
     priority: float = 0.0
 

@@ -62,14 +62,13 @@ class ClusterConfigured(Event, frozen=True, kw_only=True, tag=True):
     round_end: str = "grid"
     #: ``credit``: entitlement that outlives a solve. ``reset``: X/f, restarted at each solve (§5).
     priority: str = "credit"
-    #: ``global``: one list over all types. ``per_type``: type after type, in ``type_order``.
+    #: ``global``: one list over all types. ``per_type``: type after type, in ``type_orders``.
     selection: str = "global"
-    #: Pairs with X = 0 come ``last``, or ``in_order`` (each type's list is exhausted in turn).
+    #: Pairs with X = 0 come ``last``, ``in_order`` (at the end of each type's list) or ``none``.
     fill: str = "last"
-    #: Order in which ``per_type`` selection visits worker types; others follow by name.
-    type_order: tuple[str, ...] = ()
-    #: Shuffle that order anew each round from this seed; None keeps it fixed.
-    type_order_seed: int | None = None
+    #: Orders in which ``per_type`` selection visits worker types: one a round, over and over.
+    #: Types that an order does not name follow by name.
+    type_orders: tuple[tuple[str, ...], ...] = ()
     #: Jobs newer than the last solve get their ``equal_share`` of rounds, or ``wait`` for the next.
     new_jobs: str = "equal_share"
     #: Least time between two solves.
@@ -316,6 +315,8 @@ class LeaderElected(Event, frozen=True, kw_only=True, tag=True):
     behaviour: int
     #: Decisions caused at or before this record are done with, except those still listed open.
     settled: int = 0
+    #: (cause, index) of timers and effects at or before ``settled`` that are still to be done.
+    still_open: tuple[tuple[int, int], ...] = ()
 
 
 class TimerFired(Event, frozen=True, kw_only=True, tag=True):

@@ -105,7 +105,7 @@ def gather(problem: Problem) -> tuple[ClassArrays, dict[str, str]]:
         throughputs=throughputs[kept],
         scale_factors=scale_factors[kept],
         weights=weights[kept],
-        counts=np.bincount(merged_into[order], counts[order], len(kept)),
+        counts=np.bincount(merged_into[order], counts[order], len(kept)).astype(float),
         num_workers=num_workers,
         merged_into=merged_into,
     )
@@ -168,7 +168,7 @@ def round_to_units(shares: Floats, demands: Floats, num_workers: Floats) -> Ints
         Workers of each type.
     """
     exact = np.maximum(shares, 0.0) * _UNITS
-    units = np.rint(exact).astype(np.int64)
+    units: Ints = np.rint(exact).astype(np.int64)
     for row in np.flatnonzero(units.sum(axis=1) > _UNITS):
         while units[row].sum() > _UNITS:
             gained = np.where(units[row] > 0, units[row] - exact[row], -np.inf)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from schemas.domain import AllocationRow
 from services.policy.classes import gather, single_jobs
-from services.policy.problem import Allocation, Problem, ProblemError
+from services.policy.problem import Allocation, JobClass, Problem, ProblemError
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,7 @@ class Fifo:
     come free one by one, and a large job behind a stream of small ones would never get its many.
     """
 
-    needs_progress: ClassVar[bool] = False
+    needs_progress = False
 
     def solve(self, problem: Problem) -> Allocation:
         """Allocate; see ``Policy``."""
@@ -49,20 +48,7 @@ def _admit(
     problem: Problem, queue: Iterable[tuple[int, str, int]]
 ) -> dict[tuple[int, int], list[str]]:
     """Jobs that run, by class and worker type."""
-    types = range(len(problem.worker_types))
-    #: Per class, the types it can use, fastest first.
-    choices = [
-        sorted(
-            (
-                j
-                for j in types
-                if job_class.throughputs[j] > 0
-                and job_class.scale_factor <= problem.num_workers[j]
-            ),
-            key=lambda j, speeds=job_class.throughputs: -speeds[j],
-        )
-        for job_class in problem.classes
-    ]
+    choices = [_fastest_first(job_class, problem.num_workers) for job_class in problem.classes]
     free = list(problem.num_workers)
     running: dict[tuple[int, int], list[str]] = {}
     for _, job_id, index in queue:
@@ -80,8 +66,15 @@ def _admit(
     return running
 
 
+def _fastest_first(job_class: JobClass, num_workers: Sequence[int]) -> list[int]:
+    """Worker types that the class can use."""
+    speeds = job_class.throughputs
+    usable = [j for j, n in enumerate(num_workers) if speeds[j] > 0 and job_class.scale_factor <= n]
+    return sorted(usable, key=lambda j: -speeds[j])
+
+
 def _rows(
-    problem: Problem, running: dict[tuple[int, int], list[str]]
+    problem: Problem, running: Mapping[tuple[int, int], list[str]]
 ) -> tuple[AllocationRow, ...]:
     return tuple(
         AllocationRow(single_jobs(ids), {problem.worker_types[j]: 1.0})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -24,7 +23,7 @@ def isolated_shares(arrays: ClassArrays) -> Floats:
 class Isolated:
     """The static partition that sharing has to beat (§3): the yardstick of fairness."""
 
-    needs_progress: ClassVar[bool] = False
+    needs_progress = False
 
     def solve(self, problem: Problem) -> Allocation:
         """Allocate; see ``Policy``."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from services.policy.classes import ClassArrays, gather, job_ids, to_rows
 from services.policy.prices import Hull
@@ -23,7 +23,7 @@ class Las:
     one with the least worker time.
     """
 
-    needs_progress: ClassVar[bool] = False
+    needs_progress = False
 
     def solve(self, problem: Problem) -> Allocation:
         """Allocate; see ``Policy``."""
@@ -32,7 +32,7 @@ class Las:
             return Allocation(rows=(), set_aside=set_aside)
         per_share = arrays.scale_factors / (arrays.weights * arrays.equal_throughputs())
         reachable = arrays.throughputs * per_share[:, None]
-        filling = fill(reachable, arrays.demands, arrays.num_workers, arrays.tie_breakers())
+        filling = fill(reachable, arrays.demands, arrays.num_workers, arrays.tie_breakers)
         return _allocation(problem, arrays, filling, set_aside)
 
 
@@ -44,7 +44,7 @@ class LasAgnostic:
     other spread would favour jobs by type, and so not be blind.
     """
 
-    needs_progress: ClassVar[bool] = False
+    needs_progress = False
 
     def solve(self, problem: Problem) -> Allocation:
         """Allocate; see ``Policy``."""
@@ -67,7 +67,10 @@ def _fill_evenly(arrays: ClassArrays) -> Filling:
     prices, bottlenecked = np.zeros(len(workers)), active
     while active.any():
         limits = np.array(
-            [_level_when_full(rate, best, levels, active, n) for rate, n in zip(rates.T, workers)]
+            [
+                _level_when_full(rates[:, column], best, levels, active, float(count))
+                for column, count in enumerate(workers)
+            ]
         )
         level = min(float(limits.min()), float(best[active].max()))
         full = limits <= level * (1 + 1e-9)
@@ -85,7 +88,7 @@ def _fill_evenly(arrays: ClassArrays) -> Filling:
 
 
 def _level_when_full(
-    rates: Floats, best: Floats, levels: Floats, active: Floats, workers: float
+    rates: Floats, best: Floats, levels: Floats, active: NDArray[np.bool_], workers: float
 ) -> float:
     hull = Hull(np.zeros((1, len(best))), best[None, :], rates[None, :])
     return hull.affordable_level(active, workers - float(hull.costs(levels).sum()))

@@ -42,7 +42,7 @@ class Hull:
     def rises_at(self, level: float) -> NDArray[np.bool_]:
         """(classes,) whether more than ``level`` costs more."""
         on = (self.starts <= level) & (level < self.ends) & (self.slopes > 0)
-        rises: NDArray[np.bool_] = on.any(axis=0)
+        rises: NDArray[np.bool_] = np.logical_or.reduce(on)
         return rises
 
     def slope_at(self, level: float, classes: NDArray[np.bool_]) -> float:

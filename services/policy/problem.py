@@ -85,8 +85,10 @@ class SolverError(PolicyError):
 class Policy(Protocol):
     """A scheduling policy: a pure function of the problem."""
 
-    #: Whether classes must carry ``steps_remaining`` and ``elapsed_s``.
-    needs_progress: bool
+    @property
+    def needs_progress(self) -> bool:
+        """Whether classes must carry ``steps_remaining`` and ``elapsed_s``."""
+        ...
 
     def solve(self, problem: Problem) -> Allocation:
         """Allocate.

@@ -8,6 +8,7 @@ has a HiGHS of its own: an answer depends on what was asked of this object and o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import clarabel
 import highspy
@@ -22,6 +23,9 @@ Ints = NDArray[np.int64]
 
 INF = float(highspy.kHighsInf)
 
+#: An extension module whose names no type checker sees.
+_clarabel: Any = clarabel
+
 _OPTIONS: dict[str, bool | int | float | str] = {
     "output_flag": False,
     "threads": 1,
@@ -32,6 +36,13 @@ _OPTIONS: dict[str, bool | int | float | str] = {
     "primal_feasibility_tolerance": 1e-10,
     "dual_feasibility_tolerance": 1e-10,
 }
+
+
+class _Highs(highspy.Highs):  # type: ignore[misc]  # highspy carries no types
+    """HiGHS without callbacks: we use none, and setting them up prints a banner."""
+
+    def enableCallbacks(self) -> None:  # noqa: N802  # highspy's name
+        """Do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +105,7 @@ class LinearProgram:
         by_column = np.lexsort((rows, columns))
         self._starts = np.searchsorted(columns[by_column], np.arange(len(costs) + 1))
         self._rows, self._values = rows[by_column], values[by_column]
-        self._highs = highspy.Highs()
+        self._highs: Any = _Highs()
         for option, value in _OPTIONS.items():
             self._highs.setOptionValue(option, value)
         self._highs.passModel(
@@ -170,23 +181,23 @@ class LinearProgram:
         columns, rows = len(self._costs), len(self._row_lower)
         shape = (rows, columns)
         matrix = sparse.csc_matrix((self._values, self._rows, self._starts), shape=shape)
-        bounded = sparse.vstack([matrix, sparse.identity(columns, format="csc")], format="csr")
+        bounded = sparse.csr_matrix(sparse.vstack([matrix, sparse.identity(columns)]))
         lower = np.concatenate([self._row_lower, self._col_lower])
         upper = np.concatenate([self._row_upper, self._col_upper])
         below, above = np.flatnonzero(lower > -INF), np.flatnonzero(upper < INF)
-        settings = clarabel.DefaultSettings()
+        settings = _clarabel.DefaultSettings()
         settings.verbose = False
         settings.max_threads = 1
-        answer = clarabel.DefaultSolver(
+        answer = _clarabel.DefaultSolver(
             sparse.csc_matrix((columns, columns)),
             self._costs,
             sparse.vstack([-bounded[below], bounded[above]], format="csc"),
             np.concatenate([-lower[below], upper[above]]),
-            [clarabel.NonnegativeConeT(len(below) + len(above))],
+            [_clarabel.NonnegativeConeT(len(below) + len(above))],
             settings,
         ).solve()
         words.append(f"Clarabel: {answer.status}")
-        if answer.status != clarabel.SolverStatus.Solved:
+        if answer.status != _clarabel.SolverStatus.Solved:
             return None
         duals = np.zeros(rows + columns)
         multipliers = np.array(answer.z)

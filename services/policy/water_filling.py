@@ -14,6 +14,7 @@ are typical. Each of the ``J`` types can be priced once, so there are at most J 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,11 +63,13 @@ class _Stage:
     level: float
     worth: Floats
     hull: Hull
-    solution: Solution
 
 
 def fill(
-    reachable: Floats, demands: Floats, num_workers: Floats, tie_breakers: Floats
+    reachable: Floats,
+    demands: Floats,
+    num_workers: Floats,
+    tie_breakers: Callable[[], Floats],
 ) -> Filling:
     """Raise max-min levels to the end.
 
@@ -79,8 +82,8 @@ def fill(
         Workers that all jobs of the class would hold if all ran at once.
     num_workers : (worker types,)
         Workers of each type.
-    tie_breakers : (classes, worker types)
-        Numbers in [0, 1) that decide between shares with equal levels and equal worker time.
+    tie_breakers : () -> (classes, worker types)
+        Gives numbers in [0, 1) that decide between shares with equal levels and equal worker time.
 
     Raises
     ------
@@ -113,8 +116,9 @@ def fill(
         reachable = np.where(active[:, None], reachable * (free > 0), reachable)
         limits = reachable.max(axis=1)
 
-    shares = program.shares(stage.solution, demands, tie_breakers)
-    return _with_first_prices(first or stage, best, num_workers, levels, shares)
+    assert first is not None
+    shares = program.shares(levels / best, demands, tie_breakers)
+    return _with_first_prices(first, best, num_workers, levels, shares)
 
 
 def _all_on_their_best(reachable: Floats, loads: Floats) -> Filling | None:
@@ -141,8 +145,8 @@ def _raise(
 ) -> _Stage:
     """The highest common level of the active classes, while the others keep theirs.
 
-    A class that cannot reach it alone is taken at its best. ``levels`` (classes,) is 0 for the
-    active; ``worth`` (worker types,) is a first guess of the prices, in workers' worth.
+    A class that cannot reach it is taken at the highest it can reach. ``levels`` (classes,) is 0
+    for the active; ``worth`` (worker types,) is a first guess of the prices, in workers' worth.
     """
     limits = reachable.max(axis=1)
     highest = float(limits[active].max())
@@ -156,11 +160,12 @@ def _raise(
         if stage is not None and level >= stage.level * (1 - _MET):
             return stage
         needs = np.where(active, np.minimum(level, limits), levels) / best
-        solution = program.solve(needs)
-        stage = _Stage(level, worth, hull, solution)
-        if solution.objective <= 1 + _MET:
+        if not program.are_met(needs):
+            program.solve(needs)
+        stage = _Stage(level, worth, hull)
+        if program.are_met(needs):
             return stage
-        worth = program.worth(solution)
+        worth = program.worth()
 
 
 def _with_first_prices(
@@ -179,66 +184,97 @@ def _with_first_prices(
 
 
 class _Needs:
-    """min theta: every class gets what it needs, and no type is more than theta times full.
+    """How near all classes come to what they need, and what the workers are worth then.
 
-    Columns: the share of each class on each type it can use, then theta. Rows: classes' needs,
-    classes' time, types' capacity. Parameters as the fractions of a class's best level that its
-    types reach, and of a type's workers that a class holds, both (classes, worker types).
+    Columns: the share of each class on each type it can use; ``fullness``, how full the fullest
+    type is; ``progress``, how far on the way to their needs all classes are. The first program
+    fixes fullness at 1 and maximises progress, which gives the level at once where nobody's own
+    time holds it back. All others fix progress and minimise fullness; from one to the next only
+    bounds change. Rows: classes' needs, classes' time, types' capacity.
+
+    Parameters
+    ----------
+    reachable : (classes, worker types)
+        Fraction of the class's best level that the type reaches.
+    loads : (classes, worker types)
+        Fraction of the type's workers that the class holds when it spends all its time there.
     """
 
     def __init__(self, reachable: Floats, loads: Floats) -> None:
+        self._reachable, self._loads = reachable, loads
         self._classes, self._types = np.nonzero(reachable)
-        self._shape = reachable.shape
-        classes, types = reachable.shape
-        shares = len(self._classes)
-        columns = np.arange(shares)
-        entries = (
-            np.concatenate(
-                [
-                    self._classes,
-                    classes + self._classes,
-                    2 * classes + self._types,
-                    2 * classes + np.arange(types),
-                ]
-            ),
-            np.concatenate([columns, columns, columns, np.full(types, shares)]),
-            np.concatenate(
-                [
-                    reachable[self._classes, self._types],
-                    np.ones(shares),
-                    loads[self._classes, self._types],
-                    np.full(types, -1.0),
-                ]
-            ),
-        )
-        self._program = LinearProgram(
-            costs=np.append(np.zeros(shares), 1.0),
-            col_lower=np.zeros(shares + 1),
-            col_upper=np.full(shares + 1, INF),
+        self._fullness, self._progress = len(self._classes), len(self._classes) + 1
+        self._program: LinearProgram | None = None
+        self._progress_is_fixed = False
+        self._solution: Solution
+
+    def solve(self, needs: Floats) -> None:
+        """Come as near to these needs, (classes,) fractions of the classes' best, as can be."""
+        if self._program is None:
+            self._program = self._toward(needs)
+        else:
+            if not self._progress_is_fixed:
+                self._fix_progress(self._program)
+                self._program.set_col_bounds(self._fullness, 0.0, INF)
+                self._program.set_costs(self._costs(fullness=1.0))
+            self._program.set_row_lower(needs)
+        self._solution = self._program.solve()
+
+    def are_met(self, needs: Floats) -> bool:
+        """Whether the last solution gives every class these needs, and fits."""
+        if self._program is None or self._solution.values[self._fullness] > 1 + _MET:
+            return False
+        given = self._reachable[self._classes, self._types] * self._solution.values[:-2]
+        return bool((np.bincount(self._classes, given) >= needs * (1 - _MET)).all())
+
+    def worth(self) -> Floats:
+        """(worker types,) what the workers of each type are worth, in any unit."""
+        return np.maximum(-self._solution.row_duals[2 * len(self._reachable) :], 0.0)
+
+    def shares(self, needs: Floats, demands: Floats, tie_breakers: Callable[[], Floats]) -> Floats:
+        """Shares, (classes, worker types), that meet the needs with the least worker time."""
+        assert self._program is not None
+        solution = self._solution
+        fullness = float(solution.values[self._fullness])
+        if fullness < 1 - _SAME_LEVEL or not solution.is_unique():
+            self._fix_progress(self._program)
+            self._program.set_col_bounds(self._fullness, 0.0, max(1.0, fullness))
+            self._program.set_row_lower(needs)
+            weights = demands[self._classes] / demands.max()
+            ties = tie_breakers()[self._classes, self._types]
+            self._program.set_costs(np.append(weights * (1 + _TIE_WEIGHT * ties), [0.0, 0.0]))
+            solution = self._program.solve()
+        shares = np.zeros(self._reachable.shape)
+        shares[self._classes, self._types] = solution.values[:-2] / max(1.0, fullness)
+        return shares
+
+    def _fix_progress(self, program: LinearProgram) -> None:
+        program.set_col_bounds(self._progress, 0.0, 0.0)
+        self._progress_is_fixed = True
+
+    def _toward(self, needs: Floats) -> LinearProgram:
+        classes, types = self._reachable.shape
+        columns = np.arange(self._fullness)
+        every_class, every_type = np.arange(classes), np.arange(types)
+        entries = [
+            (self._classes, columns, self._reachable[self._classes, self._types]),
+            (every_class, np.full(classes, self._progress), -needs),
+            (classes + self._classes, columns, np.ones(len(columns))),
+            (2 * classes + self._types, columns, self._loads[self._classes, self._types]),
+            (2 * classes + every_type, np.full(types, self._fullness), np.full(types, -1.0)),
+        ]
+        return LinearProgram(
+            costs=self._costs(progress=-1.0),
+            col_lower=np.append(np.zeros(len(columns)), [1.0, 0.0]),
+            col_upper=np.append(np.full(len(columns), INF), [1.0, 1.0]),
             row_lower=np.concatenate([np.zeros(classes), np.full(classes + types, -INF)]),
             row_upper=np.concatenate([np.full(classes, INF), np.ones(classes), np.zeros(types)]),
-            entries=entries,
+            entries=(
+                np.concatenate([rows for rows, _, _ in entries]),
+                np.concatenate([columns for _, columns, _ in entries]),
+                np.concatenate([values for _, _, values in entries]),
+            ),
         )
 
-    def solve(self, needs: Floats) -> Solution:
-        """Least theta for these needs, (classes,), as fractions of the classes' best."""
-        self._program.set_row_lower(needs)
-        return self._program.solve()
-
-    def worth(self, solution: Solution) -> Floats:
-        """(worker types,) part of each type in the worth of all workers."""
-        return np.maximum(-solution.row_duals[2 * self._shape[0] :], 0.0)
-
-    def shares(self, solution: Solution, demands: Floats, tie_breakers: Floats) -> Floats:
-        """Shares, (classes, worker types), that meet the needs with the least worker time."""
-        overfull = max(1.0, solution.objective)
-        only_choice = solution.objective > 1 - _SAME_LEVEL and solution.is_unique()
-        if not only_choice:
-            self._program.set_col_bounds(len(self._classes), 0.0, overfull)
-            weights = demands[self._classes] / demands.max()
-            ties = tie_breakers[self._classes, self._types]
-            self._program.set_costs(np.append(weights * (1 + _TIE_WEIGHT * ties), 0.0))
-            solution = self._program.solve()
-        shares = np.zeros(self._shape)
-        shares[self._classes, self._types] = solution.values[:-1] / overfull
-        return shares
+    def _costs(self, fullness: float = 0.0, progress: float = 0.0) -> Floats:
+        return np.append(np.zeros(len(self._classes)), [fullness, progress])

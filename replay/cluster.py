@@ -1,0 +1,300 @@
+"""The simulated cluster: carries out a worker service's effects against a throughput table.
+
+It stands where processes and accelerators stand live. The table is the truth it runs on; what the
+cores believe reaches them through events alone. A job's newest checkpoint is kept here, as it
+would be on the cluster's shared storage.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from replay.driver import Outcome, Report
+from schemas.decisions import Effect
+from schemas.domain import Lease, TaskProgress, TaskSpec
+from schemas.events import (
+    AnyEvent,
+    ProgressReported,
+    TasksStarted,
+    TaskStopped,
+    WorkerRegistered,
+)
+from services.worker.core import DetectWorkers, RunRound, StopTask
+
+#: ``n`` of a round's last report: after every other at the same instant.
+_LAST = 1 << 30
+
+#: steps/s of each task of a lease, given the tasks on its workers and the worker type.
+Rates = Callable[[Sequence[TaskSpec], str], Sequence[float]]
+
+
+class _Round:
+    """One round under way: what it has reported, so that it can report the same again."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._reported: list[tuple[float, int, Outcome]] = []
+        self._next_n = 0
+
+    def next_n(self) -> int:
+        self._next_n += 1
+        return self._next_n
+
+    def report(self, at: float, n: int, outcome: Outcome) -> None:
+        if callable(outcome):
+            outcome = functools.cache(outcome)
+        self._reported.append((at, n, outcome))
+        self._report(at, n, outcome)
+
+    def report_again(self, report: Report) -> None:
+        self._report = report
+        for at, n, outcome in tuple(self._reported):
+            report(at, n, outcome)
+
+
+@dataclass(slots=True)
+class _Task:
+    """One lease's work: its jobs' progress, integrated up to ``since_s``."""
+
+    lease: Lease
+    since_s: float
+    #: Until then the checkpoint is being loaded.
+    ready_s: float
+    #: {job id: whole-job steps} of jobs still to be run.
+    steps: dict[str, float]
+    specs: dict[str, TaskSpec]
+    #: The round it runs in, and where to report what happens in it.
+    effect: RunRound
+    round: _Round
+    rates: dict[str, float] = field(default_factory=dict)
+    #: Raised by every change of rates: finishes foreseen before it are void.
+    version: int = 0
+
+    def advance(self, now: float) -> None:
+        run_s = max(0.0, now - max(self.since_s, self.ready_s))
+        for job_id in self.steps:
+            self.steps[job_id] += run_s * self.rates[job_id]
+        self.since_s = max(self.since_s, now)
+
+    def set_rates(self, rates: Rates) -> None:
+        specs = [self.specs[job_id] for job_id in self.steps]
+        speeds = rates(specs, self.lease.worker_type) if specs else ()
+        self.rates = dict(zip(self.steps, speeds, strict=True))
+        self.version += 1
+
+    def finish_s(self, job_id: str) -> float:
+        """When the job will be complete at the present rates; inf if never."""
+        remaining = self.specs[job_id].total_steps - self.steps[job_id]
+        rate = self.rates[job_id]
+        if rate <= 0:
+            return float("inf")
+        return max(self.since_s, self.ready_s) + max(0.0, remaining) / rate
+
+
+class Cluster:
+    """Executor of one worker service's effects.
+
+    Parameters
+    ----------
+    workers : the accelerators it has
+    rates : what runs how fast, alone and together
+    load_s, save_s : seconds to load and to save a checkpoint, charged where a lease starts and
+        where it ends without renewal
+    """
+
+    def __init__(
+        self,
+        workers: Sequence[WorkerRegistered],
+        rates: Rates,
+        *,
+        load_s: float = 0.0,
+        save_s: float = 0.0,
+    ) -> None:
+        self._workers = tuple(workers)
+        self._rates = rates
+        self._load_s = load_s
+        self._save_s = save_s
+        self._tasks: dict[str, _Task] = {}
+        #: {job id: steps in its newest checkpoint}
+        self._saved: dict[str, float] = {}
+        #: {lease id: last round known to hold it}
+        self._held_to_round: dict[str, int] = {}
+        #: Effects under way: {(reporter, round): how to report its results again}
+        self._rounds: dict[tuple[str, int], _Round] = {}
+
+    def carry_out(self, effect: Effect, now: float, report: Report) -> None:
+        """See ``replay.driver.Executor``."""
+        if isinstance(effect, RunRound):
+            key = (effect.reporter, effect.round_id)
+            running = self._rounds.get(key)
+            if running is not None:
+                running.report_again(report)
+                return
+            self._rounds[key] = current = _Round(report)
+            self._rounds.pop((effect.reporter, effect.round_id - 3), None)
+            for lease in effect.granted + effect.renewed:
+                self._held_to_round[lease.lease_id] = effect.round_id
+            begin = self._begin if effect.whole_steps_in_s is None else self._run_whole_steps
+            current.report(effect.starts_at_s, 0, functools.partial(begin, effect, current))
+        elif isinstance(effect, DetectWorkers):
+            known = set(effect.known)
+            for n, worker in enumerate(w for w in self._workers if w not in known):
+                report(now, n, worker)
+        elif isinstance(effect, StopTask):
+            report(now, 0, self._stop(effect, now))
+        else:
+            raise TypeError(f"a worker service has no effect {type(effect).__name__}")
+
+    # --- rounds on the grid: tasks run on, and finish in mid-step if need be ---------------------
+
+    def _begin(self, effect: RunRound, current: _Round) -> AnyEvent | None:
+        started = []
+        for lease in effect.granted + effect.renewed:
+            task = self._tasks.get(lease.lease_id)
+            if task is None:
+                task = self._start(lease, effect, current)
+                if task is None:
+                    continue
+                started.append(lease.lease_id)
+            task.effect, task.round = effect, current
+            self._foresee(task)
+        current.report(effect.ends_at_s, _LAST, functools.partial(self._end, effect))
+        return (
+            TasksStarted(reporter=effect.reporter, lease_ids=tuple(started)) if started else None
+        )
+
+    def _start(self, lease: Lease, effect: RunRound, current: _Round) -> _Task | None:
+        """Load the newest checkpoints; jobs that turn out to be complete are left out."""
+        specs = {spec.job_id: spec for spec in lease.tasks}
+        steps = {job_id: self._saved.get(job_id, 0.0) for job_id in specs}
+        steps = {job: done for job, done in steps.items() if done < specs[job].total_steps}
+        if not steps:
+            return None
+        now = effect.starts_at_s
+        task = _Task(lease, now, now + self._load_s, steps, specs, effect, current)
+        task.set_rates(self._rates)
+        self._tasks[lease.lease_id] = task
+        return task
+
+    def _foresee(self, task: _Task) -> None:
+        """Report each job that will be complete within the round, when it will be."""
+        for job_id in task.steps:
+            finish_s = task.finish_s(job_id)
+            if finish_s <= task.effect.ends_at_s:
+                finish = functools.partial(self._finish, task, job_id, task.version, finish_s)
+                task.round.report(finish_s, task.round.next_n(), finish)
+
+    def _finish(self, task: _Task, job_id: str, version: int, now: float) -> AnyEvent | None:
+        lease_id = task.lease.lease_id
+        if self._tasks.get(lease_id) is not task or task.version != version:
+            return None
+        task.advance(now)
+        total = task.specs[job_id].total_steps
+        del task.steps[job_id]
+        self._saved[job_id] = total
+        if task.steps:
+            task.set_rates(self._rates)
+            self._foresee(task)
+        else:
+            self._forget(lease_id)
+        run_s = now - task.effect.starts_at_s
+        load_s = max(0.0, task.ready_s - task.effect.starts_at_s)
+        row = TaskProgress(lease_id, job_id, total, total, run_s, load_s)
+        return TaskStopped(reporter=task.effect.reporter, task=row, reason="completed")
+
+    def _end(self, effect: RunRound) -> AnyEvent:
+        """The round's last word; whoever is not known to go on has saved and stopped by now."""
+        now = effect.ends_at_s
+        round_s = now - effect.starts_at_s
+        rows = []
+        for lease in effect.granted + effect.renewed:
+            task = self._tasks.get(lease.lease_id)
+            if task is None:
+                continue
+            ends = self._held_to_round[lease.lease_id] <= effect.round_id
+            save_s = min(self._save_s, round_s) if ends else 0.0
+            task.advance(now - save_s)
+            load_s = min(round_s, max(0.0, task.ready_s - effect.starts_at_s))
+            for job_id, steps in task.steps.items():
+                if ends:
+                    self._saved[job_id] = steps
+                saved = self._saved.get(job_id, 0.0)
+                row = TaskProgress(
+                    lease.lease_id, job_id, steps, saved, round_s, load_s, save_s
+                )
+                rows.append(row)
+            if ends:
+                self._forget(lease.lease_id)
+        return ProgressReported(
+            reporter=effect.reporter, round_id=effect.round_id, rows=tuple(rows)
+        )
+
+    def _forget(self, lease_id: str) -> None:
+        self._tasks.pop(lease_id, None)
+        self._held_to_round.pop(lease_id, None)
+
+    # --- rounds that end with their last task: whole steps, as the paper's simulator counts ------
+
+    def _run_whole_steps(self, effect: RunRound, current: _Round) -> AnyEvent | None:
+        """Each task runs the steps that fit a round; the round ends when the last has done so."""
+        rows: list[TaskProgress] = []
+        last_s = effect.starts_at_s
+        for lease in effect.granted + effect.renewed:
+            finish_s, tasks = self._whole_steps(lease, effect)
+            last_s = max(last_s, finish_s)
+            for row, complete in tasks:
+                if complete:
+                    stopped = TaskStopped(reporter=effect.reporter, task=row, reason="completed")
+                    current.report(finish_s, current.next_n(), stopped)
+                else:
+                    rows.append(row)
+        ended = ProgressReported(
+            reporter=effect.reporter, round_id=effect.round_id, rows=tuple(rows)
+        )
+        current.report(last_s, _LAST, ended)
+        started = tuple(lease.lease_id for lease in effect.granted)
+        return TasksStarted(reporter=effect.reporter, lease_ids=started) if started else None
+
+    def _whole_steps(
+        self, lease: Lease, effect: RunRound
+    ) -> tuple[float, list[tuple[TaskProgress, bool]]]:
+        """Run one lease's tasks; two that share workers hold them until the later is done."""
+        assert effect.whole_steps_in_s is not None
+        speeds = self._rates(lease.tasks, lease.worker_type)
+        results: list[tuple[str, float, bool]] = []
+        run_s, finish_s = 0.0, effect.starts_at_s
+        for spec, speed in zip(lease.tasks, speeds, strict=True):
+            saved = self._saved.get(spec.job_id, 0.0)
+            remaining = spec.total_steps - saved
+            if remaining <= 0:
+                continue
+            steps = min(float(max(1, int(speed * effect.whole_steps_in_s))), remaining)
+            took_s = steps / speed if speed > 0 else effect.whole_steps_in_s
+            complete = speed > 0 and steps == remaining
+            done = spec.total_steps if complete else saved + (steps if speed > 0 else 0.0)
+            self._saved[spec.job_id] = done
+            results.append((spec.job_id, done, complete))
+            run_s = max(run_s, took_s)
+            finish_s = max(finish_s, effect.starts_at_s + took_s)
+        return finish_s, [
+            (TaskProgress(lease.lease_id, job_id, done, done, run_s), complete)
+            for job_id, done, complete in results
+        ]
+
+    # --- revocation ------------------------------------------------------------------------------
+
+    def _stop(self, effect: StopTask, now: float) -> AnyEvent:
+        task = self._tasks.get(effect.lease_id)
+        saved = steps = self._saved.get(effect.job_id, 0.0)
+        if task is not None and effect.job_id in task.steps:
+            task.advance(now)
+            steps = task.steps.pop(effect.job_id)
+            if task.steps:
+                task.set_rates(self._rates)
+                self._foresee(task)
+            else:
+                self._forget(effect.lease_id)
+        row = TaskProgress(effect.lease_id, effect.job_id, steps, saved, 0.0)
+        return TaskStopped(reporter=effect.reporter, task=row, reason="cancelled")

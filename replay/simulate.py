@@ -1,0 +1,166 @@
+"""A whole simulation: a cluster, a trace and a configuration in; a log and its summary out.
+
+This is wiring only. The cores are the ones that run live, the log is a real log, and what the
+summary says it reads from the records.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from replay.cluster import Cluster, Rates
+from replay.driver import Driver, Executor, Report
+from replay.summary import Summary
+from schemas.decisions import Effect
+from schemas.domain import JobSpec, TaskSpec
+from schemas.events import (
+    AllocationComputed,
+    AllocationFailed,
+    ClusterConfigured,
+    JobSubmitted,
+    ThroughputTableImported,
+    WorkerRegistered,
+)
+from schemas.record import Record
+from services.estimator.core import EstimatorCore
+from services.estimator.tables import ThroughputTable
+from services.mechanism.core import MechanismCore
+from services.policy.core import PolicyCore, Solve
+from services.policy.solve import carry_out
+from services.runtime.actor import Core
+from services.runtime.log import Log
+from services.worker.core import WorkerCore
+
+#: The one worker service of a simulation; it holds every worker.
+WORKER = "worker.simulated"
+
+#: What answers a solve.
+Solver = Callable[[Solve], AllocationComputed | AllocationFailed]
+
+
+def cores() -> dict[str, Callable[[], Core]]:
+    """{actor: how to make its core}, the four of a simulation."""
+    return {
+        "estimator": EstimatorCore,
+        "policy": PolicyCore,
+        "mechanism": MechanismCore,
+        WORKER: lambda: WorkerCore(WORKER),
+    }
+
+
+class PolicyExecutor:
+    """Carries out solves on the spot, in no virtual time; keeps the real time they took."""
+
+    def __init__(self, solver: Solver = carry_out) -> None:
+        self._solver = solver
+        self.wall_s = 0.0
+
+    def carry_out(self, effect: Effect, now: float, report: Report) -> None:
+        """See ``replay.driver.Executor``."""
+        assert isinstance(effect, Solve)
+        started = time.perf_counter()
+        event = self._solver(effect)
+        self.wall_s += time.perf_counter() - started
+        report(now, 0, event)
+
+
+class _Nothing:
+    """Executor of cores that have no effects."""
+
+    def carry_out(self, effect: Effect, now: float, report: Report) -> None:
+        raise TypeError(f"no effect {type(effect).__name__} is expected here")
+
+
+def build_workers(
+    cluster: Mapping[str, int], per_server: Mapping[str, int], prices: Mapping[str, float]
+) -> tuple[WorkerRegistered, ...]:
+    """Workers by type, ``per_server`` to a server (default 1); the last server may hold fewer."""
+    return tuple(
+        WorkerRegistered(
+            worker_id=f"{worker_type}-{i}",
+            worker_type=worker_type,
+            server_id=f"{worker_type}-s{i // per_server.get(worker_type, 1)}",
+            reporter=WORKER,
+            usd_per_h=prices.get(worker_type),
+        )
+        for worker_type in sorted(cluster)
+        for i in range(cluster[worker_type])
+    )
+
+
+def table_rates(table: ThroughputTable) -> Rates:
+    """The simulated accelerators' true speeds: what the table says, 0 where it says nothing."""
+
+    def rates(tasks: Sequence[TaskSpec], worker_type: str) -> Sequence[float]:
+        first = tasks[0]
+        if len(tasks) == 1:
+            return (table.alone(first.job_type, first.scale_factor, worker_type) or 0.0,)
+        other = tasks[1]
+        pair = table.beside(first.job_type, other.job_type, first.scale_factor, worker_type)
+        return pair or (0.0, 0.0)
+
+    return rates
+
+
+class Simulation:
+    """One run; ``run`` returns when all jobs, or those of the window, are done.
+
+    Parameters
+    ----------
+    log : where the records go
+    config : how the cluster is run
+    workers : its accelerators
+    table : throughputs, the oracle of the simulated cluster and the estimator's reference
+    jobs : what is submitted, sorted by arrival
+    load_s, save_s : checkpoint seconds
+    window : (first, last) job positions that metrics are over; arrivals go on until those are done
+    lag_seed : see ``Driver``
+    solver : what answers solves; the production chain by default
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        config: ClusterConfigured,
+        workers: Sequence[WorkerRegistered],
+        table: ThroughputTable,
+        jobs: Sequence[JobSpec],
+        *,
+        load_s: float = 0.0,
+        save_s: float = 0.0,
+        window: tuple[int, int] | None = None,
+        lag_seed: int | None = None,
+        solver: Solver = carry_out,
+        observers: Iterable[Callable[[Record], None]] = (),
+    ) -> None:
+        first, last = window or (0, len(jobs))
+        self.summary = Summary(measured=[job.job_id for job in jobs[first:last]])
+        self.policy_executor = PolicyExecutor(solver)
+        cluster = Cluster(workers, table_rates(table), load_s=load_s, save_s=save_s)
+        executors: dict[str, Executor] = {
+            "estimator": _Nothing(),
+            "policy": self.policy_executor,
+            "mechanism": _Nothing(),
+            WORKER: cluster,
+        }
+        self.driver = Driver(
+            log,
+            cores(),
+            executors,
+            observers=(self.summary.take, *observers),
+            lag_seed=lag_seed,
+        )
+        classes = sorted({(job.job_type, job.scale_factor) for job in jobs})
+        rows = table.rows(classes, pairs=":ss" in config.policy)
+        self.driver.submit(0.0, "operator", config)
+        imported = ThroughputTableImported(source=table.source, rows=tuple(rows))
+        self.driver.submit(0.0, "operator", imported)
+        self.driver.run()
+        for job in jobs:
+            self.driver.submit(job.arrival_s, f"client.{job.job_id}", JobSubmitted(job=job))
+
+    def run(self) -> Summary:
+        """Simulate to the end."""
+        self.driver.run(until=lambda: self.summary.done)
+        return self.summary

@@ -1,0 +1,84 @@
+"""The mechanism's book of jobs: who is admitted, where each can run, how far each has come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from schemas.domain import JobSpec, ThroughputRow
+
+#: (job type, scale factor): the key of a throughput estimate.
+ClassKey = tuple[str, int]
+
+
+@dataclass(slots=True)
+class Job:
+    """One admitted job that is not done."""
+
+    spec: JobSpec
+    arrival: int
+    #: Whole-job steps that no failure can take away any more.
+    steps: float = 0.0
+    #: The lease that wrote, or loaded, the newest checkpoint.
+    last_lease: str = ""
+    #: Failed attempts since it last made progress.
+    failures: int = 0
+    #: Not to be started before this, after a failure.
+    not_before_s: float = 0.0
+
+    @property
+    def key(self) -> ClassKey:
+        """What its throughput is looked up by."""
+        return (self.spec.job_type, self.spec.scale_factor)
+
+
+@dataclass(slots=True)
+class Jobs:
+    """Jobs by id, in order of arrival, and what is estimated of them."""
+
+    active: dict[str, Job] = field(default_factory=dict)
+    #: Jobs ever admitted; the rank of the next arrival.
+    admitted: int = 0
+    #: {class: {worker type: steps/s alone}}
+    _class_speeds: dict[ClassKey, dict[str, float]] = field(default_factory=dict)
+    #: {job id: {worker type: steps/s alone}}, where a job has an estimate of its own
+    _job_speeds: dict[str, dict[str, float]] = field(default_factory=dict)
+    #: Pairs that fit one worker together: {(class, class, worker type)}
+    _pairs: set[tuple[ClassKey, ClassKey, str]] = field(default_factory=set)
+
+    def admit(self, spec: JobSpec) -> None:
+        self.active[spec.job_id] = Job(spec, self.admitted)
+        self.admitted += 1
+
+    def forget(self, job_id: str) -> None:
+        self.active.pop(job_id, None)
+        self._job_speeds.pop(job_id, None)
+
+    def estimate(self, row: ThroughputRow, job_id: str) -> None:
+        """Take over an estimate, of a class or (``job_id`` given) of one job."""
+        speeds = {t.worker_type: t.steps_per_s for t in row.alone}
+        if job_id:
+            self._job_speeds[job_id] = speeds
+            return
+        key = (row.job_type, row.scale_factor)
+        self._class_speeds[key] = speeds
+        for pair in row.beside:
+            other = (pair.other_job_type, row.scale_factor)
+            if pair.steps_per_s > 0 and pair.other_steps_per_s > 0:
+                self._pairs |= {(key, other, pair.worker_type), (other, key, pair.worker_type)}
+
+    def speeds(self, job: Job) -> dict[str, float] | None:
+        """{worker type: steps/s}, None while nothing is known."""
+        own = self._job_speeds.get(job.spec.job_id)
+        return own if own is not None else self._class_speeds.get(job.key)
+
+    def runs_on(self, job: Job, worker_type: str) -> bool:
+        """Whether the job can and may run on the type, as far as is known."""
+        speeds = self.speeds(job)
+        if speeds is None or speeds.get(worker_type, 0.0) <= 0:
+            return False
+        allowed = job.spec.allowed_worker_types
+        return not allowed or worker_type in allowed
+
+    def share_a_worker(self, one: Job, other: Job, worker_type: str) -> bool:
+        """Whether two jobs fit the workers of one lease together."""
+        return (one.key, other.key, worker_type) in self._pairs

@@ -1,0 +1,81 @@
+"""The leases that are out: who holds which workers, and until the end of which round.
+
+A lease stays on the books until the worker service that counts its steps has reported its last
+round: a completion that was still on its way when the next round was planned is then not lost,
+and a report under a lease that is no longer out is ignored, whatever it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from schemas.domain import Combination, Lease
+
+
+@dataclass(slots=True)
+class Held:
+    """A lease that is out."""
+
+    lease: Lease
+    combination: Combination
+    #: The last round it is held in.
+    until_round: int
+    #: Jobs of it that still run.
+    running: set[str]
+
+
+@dataclass(slots=True)
+class Leases:
+    """Leases by id."""
+
+    held: dict[str, Held] = field(default_factory=dict)
+    #: Reports under leases that are not out.
+    ignored: int = 0
+
+    def grant(self, lease: Lease, round_id: int) -> None:
+        combination = tuple(task.job_id for task in lease.tasks)
+        self.held[lease.lease_id] = Held(lease, combination, round_id, set(combination))
+
+    def in_round(self, round_id: int) -> dict[Combination, Held]:
+        """Leases that are held in a round and have not ended inside it, by combination."""
+        return {
+            held.combination: held for held in self.held.values() if held.until_round == round_id
+        }
+
+    def of_job(self, job_id: str) -> list[Held]:
+        return [held for held in self.held.values() if job_id in held.running]
+
+    def of_worker(self, worker_id: str) -> list[Held]:
+        return [held for held in self.held.values() if worker_id in held.lease.worker_ids]
+
+    def reported(self, lease_id: str, job_id: str, reporter: str) -> Held | None:
+        """The lease a report is about, if it is out and the reporter may speak for the job."""
+        held = self.held.get(lease_id)
+        if held is None or job_id not in held.running or held.lease.reporters[0] != reporter:
+            self.ignored += 1
+            return None
+        return held
+
+    def stop(self, held: Held, job_id: str) -> None:
+        """The job no longer runs under the lease; the lease ends with its last job."""
+        held.running.discard(job_id)
+        if not held.running:
+            self.held.pop(held.lease.lease_id, None)
+
+    def revoke(self, leases: Iterable[Held]) -> tuple[str, ...]:
+        """Take leases off the books; their ids, in order."""
+        ids = tuple(held.lease.lease_id for held in leases)
+        for lease_id in ids:
+            self.held.pop(lease_id, None)
+        return ids
+
+    def round_over(self, reporter: str, round_id: int) -> None:
+        """The service has reported a round: its leases that go no further are off the books."""
+        over = [
+            lease_id
+            for lease_id, held in self.held.items()
+            if held.until_round <= round_id and held.lease.reporters[0] == reporter
+        ]
+        for lease_id in over:
+            del self.held[lease_id]

@@ -1,0 +1,121 @@
+"""Which workers a chosen combination gets (§5): big jobs first, and as little moving as possible.
+
+A combination keeps the workers it holds if it is to run on the same type again. The others are
+placed in decreasing scale factor, on one server if one has room, else on as few as possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from schemas.events import WorkerRegistered
+
+
+class Workers:
+    """The workers there are, and of these the ones that can be leased."""
+
+    def __init__(self) -> None:
+        #: In order of registration, which is the order they are given out in.
+        self.registered: dict[str, WorkerRegistered] = {}
+        #: {worker type: workers registered, whether or not they can be leased now}
+        self.counts: dict[str, int] = {}
+        #: {worker id not to be leased: why}
+        self._withheld: dict[str, str] = {}
+        #: {worker type: {server: [worker id]}} of those that can; None when out of date.
+        self._usable: dict[str, dict[str, list[str]]] | None = None
+
+    def register(self, worker: WorkerRegistered) -> None:
+        """A worker is there, or its facts have changed."""
+        before = self.registered.get(worker.worker_id)
+        if before is not None:
+            self.counts[before.worker_type] -= 1
+        self.registered[worker.worker_id] = worker
+        self.counts[worker.worker_type] = self.counts.get(worker.worker_type, 0) + 1
+        self.release(worker.worker_id)
+
+    def withhold(self, worker_id: str, why: str) -> None:
+        """Lease it no more; ``why`` replaces an earlier reason."""
+        self._withheld[worker_id] = why
+        self._usable = None
+
+    def release(self, worker_id: str) -> None:
+        """It can be leased again."""
+        self._withheld.pop(worker_id, None)
+        self._usable = None
+
+    def withheld(self) -> dict[str, str]:
+        """{worker id not to be leased: why}"""
+        return dict(self._withheld)
+
+    def servers(self, worker_type: str) -> Mapping[str, Sequence[str]]:
+        """{server: its workers of the type that can be leased}"""
+        return self._by_type().get(worker_type, {})
+
+    def types(self) -> tuple[str, ...]:
+        """Worker types of which at least one worker can be leased, by name."""
+        return tuple(sorted(self._by_type()))
+
+    def capacity(self, worker_types: Sequence[str]) -> list[int]:
+        """(worker types,) workers that can be leased."""
+        return [sum(len(ids) for ids in self.servers(t).values()) for t in worker_types]
+
+    def reporters(self, worker_ids: Sequence[str]) -> tuple[str, ...]:
+        """The worker services that hold these workers, in the workers' order."""
+        return tuple(dict.fromkeys(self.registered[w].reporter for w in worker_ids))
+
+    def _by_type(self) -> dict[str, dict[str, list[str]]]:
+        if self._usable is None:
+            self._usable = {}
+            for worker in self.registered.values():
+                if worker.worker_id not in self._withheld:
+                    servers = self._usable.setdefault(worker.worker_type, {})
+                    servers.setdefault(worker.server_id, []).append(worker.worker_id)
+        return self._usable
+
+
+def place(
+    requests: Sequence[tuple[int, tuple[str, ...] | None]], servers: Mapping[str, Sequence[str]]
+) -> list[tuple[str, ...]]:
+    """Assign workers of one type.
+
+    Parameters
+    ----------
+    requests : per chosen combination, its scale factor and the workers it holds (None: none);
+        together they fit
+    servers : {server: its workers} of the type, in order
+
+    Returns
+    -------
+    Per request, its workers.
+    """
+    free = {server: list(workers) for server, workers in servers.items()}
+    home = {worker: server for server, workers in servers.items() for worker in workers}
+    placed: list[tuple[str, ...]] = [()] * len(requests)
+    by_size = sorted(range(len(requests)), key=lambda i: -requests[i][0])
+    for i in by_size:
+        held = requests[i][1]
+        if held is not None and all(w in home and w in free[home[w]] for w in held):
+            for worker in held:
+                free[home[worker]].remove(worker)
+            placed[i] = held
+    for i in by_size:
+        if not placed[i]:
+            placed[i] = _fewest_servers(requests[i][0], free)
+    return placed
+
+
+def _fewest_servers(workers: int, free: dict[str, list[str]]) -> tuple[str, ...]:
+    """The fullest server with room for all; else the emptiest ones first, until it fits."""
+    roomy = [server for server in free if len(free[server]) >= workers]
+    if roomy:
+        chosen = [min(roomy, key=lambda server: len(free[server]))]
+    else:
+        chosen = sorted(free, key=lambda server: -len(free[server]))
+    taken: list[str] = []
+    for server in chosen:
+        take = free[server][: workers - len(taken)]
+        del free[server][: len(take)]
+        taken += take
+        if len(taken) == workers:
+            return tuple(taken)
+    raise AssertionError("selection never chooses more workers than are free")

@@ -1,0 +1,233 @@
+"""One round's plan: claims, ranking, Algorithm 1, placement, leases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from schemas.domain import Combination, Lease, TaskSpec
+from schemas.events import AllocationComputed, ClusterConfigured, RoundScheduled
+from services.mechanism.claims import Claims, Floats
+from services.mechanism.jobs import Job, Jobs
+from services.mechanism.leases import Held
+from services.mechanism.placement import Workers, place
+from services.mechanism.priorities import Priorities
+from services.mechanism.selection import Choice, select
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How things stand when a round is planned."""
+
+    config: ClusterConfigured
+    jobs: Jobs
+    workers: Workers
+    #: Leases of the round before that may be renewed.
+    held: Mapping[Combination, Held]
+    round_id: int
+
+
+class Planner:
+    """Keeps the claims and the priorities' books from plan to plan."""
+
+    def __init__(self, priorities: Priorities) -> None:
+        self._priorities = priorities
+        self._claims: Claims | None = None
+        #: {combination: {worker type: share}} of the newest allocation.
+        self._shares: dict[Combination, dict[str, float]] = {}
+        #: Jobs the newest allocation knows of.
+        self._allocated: set[str] = set()
+        #: When the newest allocation came, until the books have been moved to it.
+        self._solved_at: float | None = None
+        #: Something the claims are made of has changed.
+        self.stale = True
+
+    def allocate(self, event: AllocationComputed, now: float) -> None:
+        """A new X; the books move to it with the next plan."""
+        self._shares = {
+            combination: row.shares for row in event.rows for combination in row.combinations
+        }
+        self._allocated = {job for combination in self._shares for job in combination}
+        self._solved_at = now
+        self.stale = True
+
+    def received(self, combination: Combination, worker_type: str, seconds: float) -> None:
+        """A task has held its workers this long."""
+        if self._claims is not None and combination in self._claims.row:
+            column = self._claims.worker_types.index(worker_type)
+            self._priorities.received(self._claims.row[combination], column, seconds)
+
+    def plan(self, standing: Standing, starts_at_s: float) -> RoundScheduled:
+        """Plan the round that starts at ``starts_at_s``."""
+        claims = self._current_claims(standing, starts_at_s)
+        config = standing.config
+        running = np.zeros(claims.share.shape)
+        for combination, held in standing.held.items():
+            row = claims.row.get(combination)
+            if row is not None and held.lease.worker_type in claims.worker_types:
+                running[row, claims.worker_types.index(held.lease.worker_type)] = 1.0
+        priority, keys = self._priorities.rank(claims, running)
+        choices = select(
+            claims,
+            standing.workers.capacity(claims.worker_types),
+            keys,
+            type_order=_type_order(config, claims.worker_types, standing.round_id),
+            fill=config.fill,
+        )
+        rows, columns = [row for row, _ in choices], [column for _, column in choices]
+        self._priorities.granted(rows, columns, config.round_duration_s)
+        return _leases(standing, claims, choices, priority, starts_at_s)
+
+    def _current_claims(self, standing: Standing, now: float) -> Claims:
+        if self._claims is None or self.stale:
+            self._claims = self._build(standing, now)
+            solved = self._solved_at is not None
+            at = self._solved_at if self._solved_at is not None else now
+            self._priorities.install(self._claims, solved, at)
+            self._solved_at = None
+            self.stale = False
+        return self._claims
+
+    def _build(self, standing: Standing, now: float) -> Claims:
+        jobs, workers = standing.jobs, standing.workers
+        types = workers.types()
+        counts = workers.capacity(types)
+        active = {
+            job_id: job
+            for job_id, job in jobs.active.items()
+            if jobs.speeds(job) is not None and job.not_before_s <= now
+        }
+        shares: dict[Combination, Floats] = {}
+        for job_id, job in active.items():
+            if job_id in self._allocated:
+                share = self._shares.get((job_id,), {})
+                shares[job_id,] = np.array([share.get(t, 0.0) for t in types])
+            elif standing.config.new_jobs == "equal_share":
+                shares[job_id,] = _equal_share(job, jobs, types, counts, len(active))
+        for combination, share in self._shares.items():
+            if len(combination) > 1 and all(job_id in active for job_id in combination):
+                shares[combination] = np.array([share.get(t, 0.0) for t in types])
+        runnable = {c: _runnable(c, active, jobs, types) for c in shares}
+        return Claims.build(
+            types,
+            shares,
+            runnable,
+            {c: active[c[0]].spec.scale_factor for c in shares},
+            {c: min(active[job_id].arrival for job_id in c) for c in shares},
+        )
+
+
+def _runnable(
+    combination: Combination, active: Mapping[str, Job], jobs: Jobs, types: tuple[str, ...]
+) -> list[bool]:
+    members = [active[job_id] for job_id in combination]
+    alone = [all(jobs.runs_on(job, t) for job in members) for t in types]
+    if len(members) == 1:
+        return alone
+    together = [jobs.share_a_worker(members[0], members[1], t) for t in types]
+    return [a and b for a, b in zip(alone, together, strict=True)]
+
+
+def _equal_share(
+    job: Job, jobs: Jobs, types: tuple[str, ...], counts: list[int], num_jobs: int
+) -> Floats:
+    """X^equal: the 1/n share of each type the job can use, at most all of its time (§3.1)."""
+    scale_factor = job.spec.scale_factor
+    share = np.array(
+        [
+            count / (num_jobs * scale_factor)
+            if jobs.runs_on(job, t) and count >= scale_factor
+            else 0.0
+            for t, count in zip(types, counts, strict=True)
+        ]
+    )
+    total: float = share.sum()
+    return share / total if total > 1 else share
+
+
+def _type_order(
+    config: ClusterConfigured, types: tuple[str, ...], round_id: int
+) -> list[int] | None:
+    if config.selection == "global":
+        return None
+    orders = config.type_orders
+    named = orders[(round_id - 1) % len(orders)] if orders else ()
+    first = [t for t in named if t in types]
+    return [types.index(t) for t in first + [t for t in types if t not in first]]
+
+
+def _leases(
+    standing: Standing,
+    claims: Claims,
+    choices: list[Choice],
+    priority: Floats,
+    starts_at_s: float,
+) -> RoundScheduled:
+    """Place what was chosen; renew where job and workers stay the same, grant the rest."""
+    granted: list[Lease] = []
+    renewed: list[str] = []
+    renewed_priorities: list[float] = []
+    for column, worker_type in enumerate(claims.worker_types):
+        rows = [row for row, chosen_column in choices if chosen_column == column]
+        held = [_held_on(standing, claims.combinations[row], worker_type) for row in rows]
+        requests = [
+            (int(claims.scale_factor[row]), None if h is None else h.lease.worker_ids)
+            for row, h in zip(rows, held, strict=True)
+        ]
+        placed = place(requests, standing.workers.servers(worker_type))
+        for row, before, worker_ids in zip(rows, held, placed, strict=True):
+            rank = float(f"{priority[row, column]:.6g}")
+            if before is not None and before.lease.worker_ids == worker_ids:
+                renewed.append(before.lease.lease_id)
+                renewed_priorities.append(rank)
+                continue
+            granted.append(
+                Lease(
+                    lease_id=f"r{standing.round_id}-{len(granted)}",
+                    tasks=tuple(
+                        _task(standing.jobs.active[job_id])
+                        for job_id in claims.combinations[row]
+                    ),
+                    worker_type=worker_type,
+                    worker_ids=worker_ids,
+                    reporters=standing.workers.reporters(worker_ids),
+                    priority=rank,
+                )
+            )
+    kept = set(renewed)
+    return RoundScheduled(
+        round_id=standing.round_id,
+        starts_at_s=starts_at_s,
+        ends_at_s=starts_at_s + standing.config.round_duration_s,
+        granted=tuple(granted),
+        renewed=tuple(renewed),
+        renewed_priorities=tuple(renewed_priorities),
+        ended=tuple(
+            held.lease.lease_id
+            for held in standing.held.values()
+            if held.lease.lease_id not in kept
+        ),
+    )
+
+
+def _held_on(standing: Standing, combination: Combination, worker_type: str) -> Held | None:
+    held = standing.held.get(combination)
+    return held if held is not None and held.lease.worker_type == worker_type else None
+
+
+def _task(job: Job) -> TaskSpec:
+    spec = job.spec
+    assert spec.total_steps is not None, "admission refuses jobs without steps"
+    return TaskSpec(
+        job_id=spec.job_id,
+        job_type=spec.job_type,
+        scale_factor=spec.scale_factor,
+        total_steps=spec.total_steps,
+        resume_from=job.last_lease,
+        command=spec.command,
+        workdir=spec.workdir,
+        environment=spec.environment,
+        checkpoint_dir=spec.checkpoint_dir,
+    )

@@ -1,0 +1,161 @@
+"""In what order combinations are to be served: two rules behind one seam.
+
+``ResetPriorities`` is the paper's: X/f, with f restarted at each allocation (§5). It starves jobs
+of small share when allocations change often, since what they were owed is forgotten.
+``CreditPriorities`` remembers: entitlement accrues as X times elapsed time, a granted round is
+paid for with it, and a new allocation changes the rate but not the balance.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from services.mechanism.claims import Claims, Floats
+
+#: Share of a round that X/f pretends every combination has received at the start, so that f > 0.
+_HEAD_START = 0.5
+#: Priority per share of a combination that has received nothing, not even the head start.
+_NOTHING_RECEIVED = 1e9
+#: Rounds' worth of credit that going on in place outweighs: a preemption costs a checkpoint.
+_RUNNING_BONUS = 2.0
+#: Rounds' worth of credit per doubling of the scale factor: gangs pack better first than last.
+_GANG_BONUS = 1.0 / 8.0
+
+
+class Priorities(Protocol):
+    """Ranks combinations for a round and keeps the books between rounds."""
+
+    def install(self, claims: Claims, solved: bool, now: float) -> None:
+        """Move the books to new claims; ``solved``: they carry a newly computed X."""
+        ...
+
+    def rank(self, claims: Claims, running: Floats) -> tuple[Floats, tuple[Floats, ...]]:
+        """Priority of each pair, and the keys (most significant first, descending) to sort by.
+
+        ``running`` is 1 where the combination runs on the type now, else 0.
+        """
+        ...
+
+    def granted(self, rows: list[int], columns: list[int], duration_s: float) -> None:
+        """These pairs were granted the coming round, which lasts ``duration_s``."""
+        ...
+
+    def received(self, row: int, column: int, seconds: float) -> None:
+        """The combination has run this long on the type."""
+        ...
+
+
+class ResetPriorities:
+    """X/f, f the fraction of a type's time received since the last allocation (§5)."""
+
+    def __init__(self, round_duration_s: float) -> None:
+        self._head_start_s = _HEAD_START * round_duration_s
+        self._claims: Claims | None = None
+        self._since_s = 0.0
+        #: (combinations, worker types) seconds received since the last allocation, head start in.
+        self._received_s: Floats = np.zeros((0, 0))
+        #: (combinations, worker types) seconds owed over all allocations so far.
+        self._deficit_s: Floats = np.zeros((0, 0))
+
+    def install(self, claims: Claims, solved: bool, now: float) -> None:
+        if self._claims is not None and solved:
+            owed_s = self._claims.share * (now - self._since_s)
+            self._deficit_s += owed_s - (self._received_s - self._head_start_s)
+        fresh = np.full(claims.share.shape, self._head_start_s)
+        self._deficit_s = _carry(self._claims, self._deficit_s, claims, np.zeros_like(fresh))
+        if solved:
+            self._received_s = fresh
+            self._since_s = now
+        else:
+            self._received_s = _carry(self._claims, self._received_s, claims, fresh)
+        self._claims = claims
+
+    def rank(self, claims: Claims, running: Floats) -> tuple[Floats, tuple[Floats, ...]]:
+        total_s = self._received_s.sum(axis=0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            fraction = self._received_s / total_s
+            priority = np.where(
+                fraction > 0, claims.share / fraction, claims.share * _NOTHING_RECEIVED
+            )
+        priority = np.where(claims.runnable & (claims.share > 0), priority, 0.0)
+        return priority, (priority, self._deficit_s, claims.share)
+
+    def granted(self, rows: list[int], columns: list[int], duration_s: float) -> None:
+        """Nothing is paid in advance: what counts is the time received."""
+
+    def received(self, row: int, column: int, seconds: float) -> None:
+        self._received_s[row, column] += seconds
+
+
+class CreditPriorities:
+    """Credit that solves never touch: what was owed before an allocation is owed after it."""
+
+    def __init__(self, round_duration_s: float) -> None:
+        self._round_s = round_duration_s
+        self._claims: Claims | None = None
+        #: (combinations, worker types) seconds owed, never below minus one round.
+        self._credit_s: Floats = np.zeros((0, 0))
+        #: (worker types,) worker-seconds granted to entitled pairs in the last round.
+        self._granted_s: Floats = np.zeros(0)
+        self._elapsed_s = 0.0
+
+    def install(self, claims: Claims, solved: bool, now: float) -> None:
+        fresh = np.zeros(claims.share.shape)
+        self._accrue()
+        self._credit_s = _carry(self._claims, self._credit_s, claims, fresh)
+        self._claims = claims
+
+    def rank(self, claims: Claims, running: Floats) -> tuple[Floats, tuple[Floats, ...]]:
+        self._accrue()
+        rounds_owed = np.floor((self._credit_s + claims.share * self._round_s) / self._round_s)
+        gang = np.log2(claims.scale_factor)[:, None] * _GANG_BONUS
+        score = rounds_owed + gang + running * _RUNNING_BONUS
+        return score, (score, claims.share)
+
+    def granted(self, rows: list[int], columns: list[int], duration_s: float) -> None:
+        assert self._claims is not None
+        claims = self._claims
+        np.subtract.at(self._credit_s, (rows, columns), duration_s)
+        np.maximum(self._credit_s, -self._round_s, out=self._credit_s)
+        entitled = claims.share[rows, columns] > 0
+        workers = claims.scale_factor[rows] * entitled
+        self._granted_s = duration_s * np.bincount(
+            columns, weights=workers, minlength=len(claims.worker_types)
+        )
+        self._elapsed_s = duration_s
+
+    def received(self, row: int, column: int, seconds: float) -> None:
+        """A granted round is paid for whole, however much of it was used."""
+
+    def _accrue(self) -> None:
+        """Pay out the last round: at the rate X, less where a type could not serve all of it."""
+        if self._claims is None or self._elapsed_s == 0.0:
+            return
+        claims = self._claims
+        due_s = claims.share * self._elapsed_s
+        demand_s = claims.scale_factor @ due_s
+        with np.errstate(divide="ignore", invalid="ignore"):
+            served = np.where(demand_s > 0, np.minimum(1.0, self._granted_s / demand_s), 0.0)
+        self._credit_s += served * due_s
+        self._elapsed_s = 0.0
+
+
+def _carry(before: Claims | None, values: Floats, after: Claims, fresh: Floats) -> Floats:
+    """Values of combinations and types that both claims have; ``fresh`` for the others."""
+    if before is None or not before.combinations:
+        return fresh
+    kept = [(before.row[c], k) for k, c in enumerate(after.combinations) if c in before.row]
+    if not kept:
+        return fresh
+    rows = np.array(kept)
+    types = [
+        (before.worker_types.index(t), j)
+        for j, t in enumerate(after.worker_types)
+        if t in before.worker_types
+    ]
+    columns = np.array(types).reshape(-1, 2)
+    carried = fresh.copy()
+    carried[np.ix_(rows[:, 1], columns[:, 1])] = values[np.ix_(rows[:, 0], columns[:, 0])]
+    return carried

@@ -1,0 +1,321 @@
+"""The policy's core: knows when X is stale, and asks for one solve at a time.
+
+X is stale when a job arrives or ends, a worker comes or goes, or an estimate changes (a *reset
+event*, §3). The solve itself is an effect that carries its whole input; its recorded result is
+the authority, and replay does not solve again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import msgspec
+
+from schemas.decisions import Decision, Run, Wake
+from schemas.domain import JobSpec, ThroughputRow
+from schemas.events import (
+    AllocationComputed,
+    AllocationFailed,
+    AnyEvent,
+    ClusterConfigured,
+    DrainRequested,
+    Event,
+    JobAdmitted,
+    JobCancelled,
+    JobCompleted,
+    JobFailed,
+    JobRejected,
+    JobSubmitted,
+    ProgressReported,
+    RoundDue,
+    TaskStopped,
+    ThroughputEstimated,
+    TimerFired,
+    WorkerLost,
+    WorkerRegistered,
+    WorkerReturned,
+)
+from services.policy.problem import JobClass, Problem
+
+#: Jobs alike in all that a solver sees: (job type, scale factor, weight, entity, allowed worker
+#: types, job id if the job has an estimate of its own).
+ClassKey = tuple[str, int, float, str, tuple[str, ...], str]
+
+
+class Solve(msgspec.Struct, frozen=True):
+    """Compute an allocation."""
+
+    ends_with: ClassVar[tuple[type[Event], ...]] = (AllocationComputed, AllocationFailed)
+    policy: str
+    parameters: dict[str, float | str]
+    problem: Problem
+
+
+class _Job(msgspec.Struct):
+    """An admitted job."""
+
+    spec: JobSpec
+    arrival_rank: int
+    arrived_at: float
+    key: ClassKey
+    steps: float = 0.0
+
+
+class PolicyCore:
+    """Folds jobs, workers, estimates and progress into problems."""
+
+    def __init__(self) -> None:
+        self._config = ClusterConfigured()
+        self._workers: dict[str, WorkerRegistered] = {}
+        self._withdrawn: set[str] = set()
+        #: Submitted, not yet admitted: {job id: (spec, arrival time)}.
+        self._submitted: dict[str, tuple[JobSpec, float]] = {}
+        self._jobs: dict[str, _Job] = {}
+        self._arrivals = 0
+        #: {class: {job id: None}}, jobs in order of arrival
+        self._classes: dict[ClassKey, dict[str, None]] = {}
+        self._class_rows: dict[tuple[str, int], ThroughputRow] = {}
+        self._job_rows: dict[str, ThroughputRow] = {}
+        self._stale = False
+        self._solving = False
+        self._solved_at = -math.inf
+        #: Active jobs that the newest allocation, or the solve under way, knows of.
+        self._known: set[str] = set()
+        #: A timer asked for to solve once the least gap has passed.
+        self._timer: str | None = None
+        self._handlers: dict[type[Event], Callable[..., Sequence[Decision]]] = {
+            ClusterConfigured: self._configure,
+            WorkerRegistered: self._register,
+            WorkerReturned: self._take_back,
+            WorkerLost: self._lose,
+            DrainRequested: self._drain,
+            JobSubmitted: self._submit,
+            JobAdmitted: self._admit,
+            JobRejected: self._remove,
+            JobCancelled: self._remove,
+            JobCompleted: self._remove,
+            JobFailed: self._remove,
+            ThroughputEstimated: self._estimate,
+            ProgressReported: self._progress,
+            TaskStopped: self._task_progress,
+            RoundDue: self._due,
+            TimerFired: self._due,
+            AllocationComputed: self._answered,
+            AllocationFailed: self._answered,
+        }
+
+    def handle(self, event: AnyEvent, now: float) -> Sequence[Decision]:
+        """See ``services.runtime.actor.Core``."""
+        handler = self._handlers.get(type(event))
+        return handler(event, now) if handler else ()
+
+    # --- what the problem is made of -------------------------------------------------------------
+
+    def _configure(self, event: ClusterConfigured, now: float) -> Sequence[Decision]:
+        self._config = event
+        return self._reset(now)
+
+    def _register(self, event: WorkerRegistered, now: float) -> Sequence[Decision]:
+        self._workers[event.worker_id] = event
+        self._withdrawn.discard(event.worker_id)
+        return self._reset(now)
+
+    def _take_back(self, event: WorkerReturned, now: float) -> Sequence[Decision]:
+        self._withdrawn.discard(event.worker_id)
+        return self._reset(now)
+
+    def _lose(self, event: WorkerLost, now: float) -> Sequence[Decision]:
+        self._withdrawn.add(event.worker_id)
+        return self._reset(now)
+
+    def _drain(self, event: DrainRequested, now: float) -> Sequence[Decision]:
+        for worker in self._workers.values():
+            if event.worker_id == worker.worker_id or event.server_id == worker.server_id:
+                self._withdrawn.add(worker.worker_id)
+        return self._reset(now)
+
+    def _submit(self, event: JobSubmitted, now: float) -> Sequence[Decision]:
+        self._submitted[event.job.job_id] = (event.job, now)
+        return ()
+
+    def _admit(self, event: JobAdmitted, now: float) -> Sequence[Decision]:
+        spec, arrived_at = self._submitted.pop(event.job_id)
+        key = self._key(spec)
+        self._jobs[spec.job_id] = _Job(spec, self._arrivals, arrived_at, key)
+        self._arrivals += 1
+        self._classes.setdefault(key, {})[spec.job_id] = None
+        return self._reset(now) if self._row(key) is not None else ()
+
+    def _remove(
+        self, event: JobRejected | JobCancelled | JobCompleted | JobFailed, now: float
+    ) -> Sequence[Decision]:
+        self._submitted.pop(event.job_id, None)
+        self._job_rows.pop(event.job_id, None)
+        job = self._jobs.pop(event.job_id, None)
+        if job is None:
+            return ()
+        self._leave_class(job)
+        self._known.discard(event.job_id)
+        return self._reset(now)
+
+    def _estimate(self, event: ThroughputEstimated, now: float) -> Sequence[Decision]:
+        if event.job_id:
+            self._job_rows[event.job_id] = event.row
+            job = self._jobs.get(event.job_id)
+            if job is None:
+                return ()
+            self._leave_class(job)
+            job.key = self._key(job.spec)
+            self._classes.setdefault(job.key, {})[event.job_id] = None
+            return self._reset(now)
+        class_key = (event.row.job_type, event.row.scale_factor)
+        self._class_rows[class_key] = event.row
+        if any(key[:2] == class_key for key in self._classes):
+            return self._reset(now)
+        return ()
+
+    def _progress(self, event: ProgressReported, now: float) -> Sequence[Decision]:
+        for row in event.rows:
+            job = self._jobs.get(row.job_id)
+            if job is not None:
+                job.steps = max(job.steps, row.steps)
+        return ()
+
+    def _task_progress(self, event: TaskStopped, now: float) -> Sequence[Decision]:
+        job = self._jobs.get(event.task.job_id)
+        if job is not None:
+            job.steps = max(job.steps, event.task.checkpointed_steps)
+        return ()
+
+    def _key(self, spec: JobSpec) -> ClassKey:
+        return (
+            spec.job_type,
+            spec.scale_factor,
+            spec.priority_weight,
+            spec.entity,
+            spec.allowed_worker_types,
+            spec.job_id if spec.job_id in self._job_rows else "",
+        )
+
+    def _leave_class(self, job: _Job) -> None:
+        members = self._classes[job.key]
+        del members[job.spec.job_id]
+        if not members:
+            del self._classes[job.key]
+
+    def _row(self, key: ClassKey) -> ThroughputRow | None:
+        return self._job_rows[key[5]] if key[5] else self._class_rows.get(key[:2])
+
+    # --- when to solve ---------------------------------------------------------------------------
+
+    def _reset(self, now: float) -> Sequence[Decision]:
+        """A reset event: X is stale; solve now, or at the next round boundary (``last_task``)."""
+        self._stale = True
+        return () if self._config.round_end == "last_task" else self._solve_when_due(now)
+
+    def _due(self, event: RoundDue | TimerFired, now: float) -> Sequence[Decision]:
+        if isinstance(event, TimerFired) and event.timer == self._timer:
+            self._timer = None
+        return self._solve_when_due(now) if self._stale else ()
+
+    def _answered(
+        self, event: AllocationComputed | AllocationFailed, now: float
+    ) -> Sequence[Decision]:
+        self._solving = False
+        if self._stale and self._config.round_end == "grid":
+            return self._solve_when_due(now)
+        return ()
+
+    def _solve_when_due(self, now: float) -> Sequence[Decision]:
+        if self._solving:
+            return ()
+        if not self._jobs or not self._workers:
+            self._solved_at = -math.inf
+            return ()
+        wait_s = self._solved_at + self._config.resolve_min_gap_s - now
+        # Once every job that X knows of is done, waiting would leave the cluster idle.
+        if wait_s > 0 and self._known:
+            if self._config.round_end == "last_task" or self._timer is not None:
+                return ()
+            self._timer = f"solve/{now + wait_s}"
+            return (Wake(self._timer, now + wait_s),)
+        problem = self._problem(now)
+        self._stale = False
+        self._solving = True
+        self._solved_at = now
+        self._known = {job_id for c in problem.classes for job_id in c.job_ids}
+        return (Run(Solve(self._config.policy, self._config.policy_parameters, problem)),)
+
+    def _problem(self, now: float) -> Problem:
+        counts: dict[str, int] = {}
+        for worker in self._workers.values():
+            available = worker.worker_id not in self._withdrawn
+            counts[worker.worker_type] = counts.get(worker.worker_type, 0) + available
+        types = tuple(sorted(counts))
+        classes: list[JobClass] = []
+        keys: list[tuple[str, int]] = []
+        for key in sorted(self._classes):
+            row = self._row(key)
+            if row is not None:
+                classes.append(self._job_class(key, row, types, now))
+                keys.append((key[0], key[1]) if not key[5] else ("", 0))
+        prices = self._config.prices_usd_per_h
+        return Problem(
+            worker_types=types,
+            num_workers=tuple(counts[t] for t in types),
+            classes=tuple(classes),
+            prices_usd_per_h=tuple(prices.get(t, 0.0) for t in types),
+            pairs=self._pairs(keys, types),
+            reference_type=self._config.reference_type,
+            entities=self._config.entities,
+        )
+
+    def _job_class(
+        self, key: ClassKey, row: ThroughputRow, types: tuple[str, ...], now: float
+    ) -> JobClass:
+        speeds = {t.worker_type: t.steps_per_s for t in row.alone}
+        allowed = key[4] or types
+        jobs = [self._jobs[job_id] for job_id in self._classes[key]]
+        return JobClass(
+            job_type=key[0],
+            scale_factor=key[1],
+            priority_weight=key[2],
+            entity=key[3],
+            throughputs=tuple(speeds.get(t, 0.0) if t in allowed else 0.0 for t in types),
+            job_ids=tuple(self._classes[key]),
+            arrival_ranks=tuple(job.arrival_rank for job in jobs),
+            steps_remaining=tuple(
+                max(0.0, (job.spec.total_steps or 0.0) - job.steps) for job in jobs
+            ),
+            elapsed_s=tuple(now - job.arrived_at for job in jobs),
+            slo_remaining_s=tuple(
+                math.inf if job.spec.slo_s is None else job.arrived_at + job.spec.slo_s - now
+                for job in jobs
+            ),
+        )
+
+    def _pairs(
+        self, keys: Sequence[tuple[str, int]], types: tuple[str, ...]
+    ) -> dict[tuple[int, int], tuple[tuple[float, ...], tuple[float, ...]]]:
+        """Colocated throughputs between the problem's classes; empty without space sharing."""
+        if ":ss" not in self._config.policy:
+            return {}
+        indices: dict[tuple[str, int], list[int]] = {}
+        for index, key in enumerate(keys):
+            indices.setdefault(key, []).append(index)
+        pairs: dict[tuple[int, int], tuple[tuple[float, ...], tuple[float, ...]]] = {}
+        for key, row in self._class_rows.items():
+            by_other: dict[str, dict[str, tuple[float, float]]] = {}
+            for pair in row.beside:
+                speeds = by_other.setdefault(pair.other_job_type, {})
+                speeds[pair.worker_type] = (pair.steps_per_s, pair.other_steps_per_s)
+            for other, speeds in sorted(by_other.items()):
+                one = tuple(speeds.get(t, (0.0, 0.0))[0] for t in types)
+                two = tuple(speeds.get(t, (0.0, 0.0))[1] for t in types)
+                for c in indices.get(key, ()):
+                    for d in indices.get((other, key[1]), ()):
+                        pairs[min(c, d), max(c, d)] = (one, two) if c <= d else (two, one)
+        return pairs
+
