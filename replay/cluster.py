@@ -161,9 +161,7 @@ class Cluster:
             task.effect, task.round = effect, current
             self._foresee(task)
         current.report(effect.ends_at_s, _LAST, functools.partial(self._end, effect))
-        return (
-            TasksStarted(reporter=effect.reporter, lease_ids=tuple(started)) if started else None
-        )
+        return TasksStarted(reporter=effect.reporter, lease_ids=tuple(started)) if started else None
 
     def _start(self, lease: Lease, effect: RunRound, current: _Round) -> _Task | None:
         """Load the newest checkpoints; jobs that turn out to be complete are left out."""
@@ -221,9 +219,7 @@ class Cluster:
                 if ends:
                     self._saved[job_id] = steps
                 saved = self._saved.get(job_id, 0.0)
-                row = TaskProgress(
-                    lease.lease_id, job_id, steps, saved, round_s, load_s, save_s
-                )
+                row = TaskProgress(lease.lease_id, job_id, steps, saved, round_s, load_s, save_s)
                 rows.append(row)
             if ends:
                 self._forget(lease.lease_id)
@@ -264,7 +260,7 @@ class Cluster:
         assert effect.whole_steps_in_s is not None
         speeds = self._rates(lease.tasks, lease.worker_type)
         results: list[tuple[str, float, bool]] = []
-        run_s, finish_s = 0.0, effect.starts_at_s
+        finish_s = effect.starts_at_s
         for spec, speed in zip(lease.tasks, speeds, strict=True):
             saved = self._saved.get(spec.job_id, 0.0)
             remaining = spec.total_steps - saved
@@ -276,8 +272,9 @@ class Cluster:
             done = spec.total_steps if complete else saved + (steps if speed > 0 else 0.0)
             self._saved[spec.job_id] = done
             results.append((spec.job_id, done, complete))
-            run_s = max(run_s, took_s)
             finish_s = max(finish_s, effect.starts_at_s + took_s)
+        # Not the sum of steps / speed: time received is read off the clock, to the last bit.
+        run_s = finish_s - effect.starts_at_s
         return finish_s, [
             (TaskProgress(lease.lease_id, job_id, done, done, run_s), complete)
             for job_id, done, complete in results

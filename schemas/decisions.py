@@ -9,13 +9,13 @@ import msgspec
 from schemas.events import AnyEvent, Event
 
 
-class Emit(msgspec.Struct, frozen=True):
+class Emit(msgspec.Struct, frozen=True, gc=False):
     """Append this event to the log."""
 
     event: AnyEvent
 
 
-class Wake(msgspec.Struct, frozen=True):
+class Wake(msgspec.Struct, frozen=True, gc=False):
     """Append ``TimerFired(timer)`` once log time reaches ``at_s``. Names are never reused."""
 
     timer: str
@@ -29,7 +29,7 @@ class Effect(Protocol):
     ends_with: ClassVar[tuple[type[Event], ...]]
 
 
-class Run(msgspec.Struct, frozen=True):
+class Run(msgspec.Struct, frozen=True, gc=False):
     """Carry out an effect; what comes of it is appended as ordinary events of the actor."""
 
     effect: Effect

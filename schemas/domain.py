@@ -13,7 +13,7 @@ import msgspec
 Combination = tuple[str, ...]
 
 
-class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class JobSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One training run, as its owner describes it. The same words in TOML, JSON and traces."""
 
     job_id: str
@@ -46,14 +46,14 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_attempts: int = 3
 
 
-class Throughput(msgspec.Struct, frozen=True, array_like=True):
+class Throughput(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Steps/s of a whole job, alone on workers of one type. 0 means it cannot run there."""
 
     worker_type: str
     steps_per_s: float
 
 
-class PairThroughput(msgspec.Struct, frozen=True, array_like=True):
+class PairThroughput(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Steps/s of two job classes of equal scale factor that share the workers of one lease."""
 
     worker_type: str
@@ -64,7 +64,7 @@ class PairThroughput(msgspec.Struct, frozen=True, array_like=True):
     other_steps_per_s: float
 
 
-class ThroughputRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ThroughputRow(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """All that a throughput table knows of one job class (job type at one scale factor)."""
 
     job_type: str
@@ -74,7 +74,7 @@ class ThroughputRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     beside: tuple[PairThroughput, ...] = ()
 
 
-class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TaskSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What a worker must know to run one job under one lease, and nothing else."""
 
     job_id: str
@@ -90,7 +90,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     checkpoint_dir: str = ""
 
 
-class Lease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Lease(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The right of a job combination to its workers until the end of a round (§5)."""
 
     lease_id: str
@@ -104,7 +104,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: float = 0.0
 
 
-class TaskProgress(msgspec.Struct, frozen=True, array_like=True):
+class TaskProgress(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One task in one round. Step counts are absolute and of the whole job, never increments."""
 
     lease_id: str
@@ -118,7 +118,7 @@ class TaskProgress(msgspec.Struct, frozen=True, array_like=True):
     save_s: float = 0.0
 
 
-class AllocationRow(msgspec.Struct, frozen=True, array_like=True):
+class AllocationRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Combinations that all have the same shares: one row per job class, not one per job."""
 
     combinations: tuple[Combination, ...]
@@ -126,7 +126,7 @@ class AllocationRow(msgspec.Struct, frozen=True, array_like=True):
     shares: dict[str, float]
 
 
-class Entity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Entity(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A node of the hierarchical policy's tree (§4.3)."""
 
     entity_id: str

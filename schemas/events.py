@@ -39,14 +39,19 @@ from schemas.domain import (
 )
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """Base of all events; the class name is the ``kind`` on the wire."""
+class Event(
+    msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="kind"
+):
+    """Base of all events; the class name is the ``kind`` on the wire.
+
+    ``gc=False``: events hold no cycles, and a log of millions is not to be walked by the collector.
+    """
 
 
 # --- operator ------------------------------------------------------------------------------------
 
 
-class ClusterConfigured(Event, frozen=True, kw_only=True, tag=True):
+class ClusterConfigured(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """How the cluster is to be run. The last one counts; a change takes effect at the next round.
 
     The defaults are those of a real cluster; ``replay/modes.py`` has the bundle of settings that
@@ -88,14 +93,14 @@ class ClusterConfigured(Event, frozen=True, kw_only=True, tag=True):
         return min(10.0, 0.05 * self.round_duration_s)
 
 
-class ThroughputTableImported(Event, frozen=True, kw_only=True, tag=True):
+class ThroughputTableImported(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """Reference throughputs, with their source; rows of a class replace what was known of it."""
 
     source: str
     rows: tuple[ThroughputRow, ...]
 
 
-class DrainRequested(Event, frozen=True, kw_only=True, tag=True):
+class DrainRequested(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """A worker, or every worker of a server, is to be emptied at the end of the round."""
 
     worker_id: str = ""
@@ -105,18 +110,18 @@ class DrainRequested(Event, frozen=True, kw_only=True, tag=True):
 # --- submit client -------------------------------------------------------------------------------
 
 
-class JobSubmitted(Event, frozen=True, kw_only=True, tag=True):
+class JobSubmitted(Event, frozen=True, gc=False, kw_only=True, tag=True):
     job: JobSpec
 
 
-class CancelRequested(Event, frozen=True, kw_only=True, tag=True):
+class CancelRequested(Event, frozen=True, gc=False, kw_only=True, tag=True):
     job_id: str
 
 
 # --- worker service ------------------------------------------------------------------------------
 
 
-class WorkerRegistered(Event, frozen=True, kw_only=True, tag=True):
+class WorkerRegistered(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """One accelerator is there to be leased; again with the same id, its facts have changed."""
 
     worker_id: str
@@ -131,21 +136,21 @@ class WorkerRegistered(Event, frozen=True, kw_only=True, tag=True):
     usd_per_h: float | None = None
 
 
-class WorkerReturned(Event, frozen=True, kw_only=True, tag=True):
+class WorkerReturned(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """A worker that was unreachable or lost is back."""
 
     worker_id: str
     reporter: str
 
 
-class TasksStarted(Event, frozen=True, kw_only=True, tag=True):
+class TasksStarted(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """Tasks whose processes are up under their leases."""
 
     reporter: str
     lease_ids: tuple[str, ...]
 
 
-class ProgressReported(Event, frozen=True, kw_only=True, tag=True):
+class ProgressReported(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """All tasks of one worker service over one round: one record, however many tasks."""
 
     reporter: str
@@ -153,11 +158,11 @@ class ProgressReported(Event, frozen=True, kw_only=True, tag=True):
     rows: tuple[TaskProgress, ...]
 
 
-class TaskStopped(Event, frozen=True, kw_only=True, tag=True):
-    """A task ended by itself, inside its lease. (That a lease was not renewed ends it silently:
-    its last ``ProgressReported`` row has the final counts.)
+class TaskStopped(Event, frozen=True, gc=False, kw_only=True, tag=True):
+    """A task ended inside its lease, by itself or by order.
 
-    ``reason`` is ``completed``, ``failed``, ``lost`` or ``cancelled``.
+    ``reason`` is ``completed``, ``failed``, ``lost`` or ``cancelled``. A task whose lease is not
+    renewed ends without this: its last ``ProgressReported`` row has the final counts.
     """
 
     reporter: str
@@ -170,27 +175,27 @@ class TaskStopped(Event, frozen=True, kw_only=True, tag=True):
 # --- mechanism -----------------------------------------------------------------------------------
 
 
-class JobAdmitted(Event, frozen=True, kw_only=True, tag=True):
+class JobAdmitted(Event, frozen=True, gc=False, kw_only=True, tag=True):
     job_id: str
 
 
-class JobRejected(Event, frozen=True, kw_only=True, tag=True):
+class JobRejected(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """The job can never run; ``reason`` has the numbers that say so."""
 
     job_id: str
     reason: str
 
 
-class JobCancelled(Event, frozen=True, kw_only=True, tag=True):
+class JobCancelled(Event, frozen=True, gc=False, kw_only=True, tag=True):
     job_id: str
 
 
-class JobCompleted(Event, frozen=True, kw_only=True, tag=True):
+class JobCompleted(Event, frozen=True, gc=False, kw_only=True, tag=True):
     job_id: str
     steps: float
 
 
-class JobFailed(Event, frozen=True, kw_only=True, tag=True):
+class JobFailed(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """All attempts are used up."""
 
     job_id: str
@@ -198,7 +203,7 @@ class JobFailed(Event, frozen=True, kw_only=True, tag=True):
     reason: str
 
 
-class JobRequeued(Event, frozen=True, kw_only=True, tag=True):
+class JobRequeued(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """The job lost its workers or its process; it goes on from its checkpoint, not before."""
 
     job_id: str
@@ -208,14 +213,17 @@ class JobRequeued(Event, frozen=True, kw_only=True, tag=True):
     reason: str
 
 
-class RoundDue(Event, frozen=True, kw_only=True, tag=True):
-    """``last_task`` rounds only: all leases have reported. The policy solves on this; the
-    mechanism plans on a timer it asks for here, and so always after the policy's answer."""
+class RoundDue(Event, frozen=True, gc=False, kw_only=True, tag=True):
+    """``last_task`` rounds only: all leases have reported.
+
+    The policy solves on this; the mechanism plans on a timer it asks for here, and so always
+    after the policy's answer.
+    """
 
     round_id: int
 
 
-class RoundScheduled(Event, frozen=True, kw_only=True, tag=True):
+class RoundScheduled(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """The plan of one round: what holds the accelerators from ``starts_at_s`` to ``ends_at_s``."""
 
     round_id: int
@@ -230,7 +238,7 @@ class RoundScheduled(Event, frozen=True, kw_only=True, tag=True):
     ended: tuple[str, ...] = ()
 
 
-class LeasesChanged(Event, frozen=True, kw_only=True, tag=True):
+class LeasesChanged(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """Inside a round: leases revoked at once, and why."""
 
     round_id: int
@@ -238,24 +246,24 @@ class LeasesChanged(Event, frozen=True, kw_only=True, tag=True):
     reason: str
 
 
-class WorkerUnreachable(Event, frozen=True, kw_only=True, tag=True):
+class WorkerUnreachable(Event, frozen=True, gc=False, kw_only=True, tag=True):
     worker_id: str
     since_s: float
 
 
-class WorkerLost(Event, frozen=True, kw_only=True, tag=True):
+class WorkerLost(Event, frozen=True, gc=False, kw_only=True, tag=True):
     worker_id: str
     since_s: float
 
 
-class WorkerDrained(Event, frozen=True, kw_only=True, tag=True):
+class WorkerDrained(Event, frozen=True, gc=False, kw_only=True, tag=True):
     worker_id: str
 
 
 # --- estimator -----------------------------------------------------------------------------------
 
 
-class ThroughputEstimated(Event, frozen=True, kw_only=True, tag=True):
+class ThroughputEstimated(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """What policies and admission may believe of one job class, or of one job.
 
     ``source`` is ``table`` or ``declared``.
@@ -268,7 +276,7 @@ class ThroughputEstimated(Event, frozen=True, kw_only=True, tag=True):
     confidence: float = 1.0
 
 
-class ThroughputUnknown(Event, frozen=True, kw_only=True, tag=True):
+class ThroughputUnknown(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """No throughput is known for the job, and none can be had."""
 
     job_id: str
@@ -278,7 +286,7 @@ class ThroughputUnknown(Event, frozen=True, kw_only=True, tag=True):
 # --- policy --------------------------------------------------------------------------------------
 
 
-class AllocationComputed(Event, frozen=True, kw_only=True, tag=True):
+class AllocationComputed(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """X: the fraction of wall-clock time each combination is to spend on each worker type (§3.1).
 
     The record's ``cause`` is the record it is based on. Shares are rounded to 1e-8, so that every
@@ -296,7 +304,7 @@ class AllocationComputed(Event, frozen=True, kw_only=True, tag=True):
     set_aside: dict[str, str] = {}
 
 
-class AllocationFailed(Event, frozen=True, kw_only=True, tag=True):
+class AllocationFailed(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """No solver of the chain had an answer; the last allocation stays in force."""
 
     policy: str
@@ -306,7 +314,7 @@ class AllocationFailed(Event, frozen=True, kw_only=True, tag=True):
 # --- every service -------------------------------------------------------------------------------
 
 
-class LeaderElected(Event, frozen=True, kw_only=True, tag=True):
+class LeaderElected(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """A replica of the writer leads from here on; appends of earlier epochs are void."""
 
     epoch: int
@@ -319,14 +327,14 @@ class LeaderElected(Event, frozen=True, kw_only=True, tag=True):
     still_open: tuple[tuple[int, int], ...] = ()
 
 
-class TimerFired(Event, frozen=True, kw_only=True, tag=True):
+class TimerFired(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """A timer its writer asked for (``Wake``) is due; only the writer itself sees it."""
 
     timer: str
     due_s: float
 
 
-class UnknownEvent(Event, frozen=True, kw_only=True, tag=True):
+class UnknownEvent(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """Stands for an event kind this release does not know; every core ignores it."""
 
     unknown_kind: str

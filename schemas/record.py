@@ -30,7 +30,7 @@ class MalformedRecordError(Exception):
     """The bytes are no record."""
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Record(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One line of the log."""
 
     #: 1, 2, 3 ... without gaps: the total order.
@@ -53,7 +53,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return (self.actor, self.cause, self.index, self.n)
 
 
-class Draft(msgspec.Struct, frozen=True):
+class Draft(msgspec.Struct, frozen=True, gc=False):
     """A record before the log has given it a place."""
 
     actor: str

@@ -92,9 +92,7 @@ class EstimatorCore:
                 Throughput(worker_type, steps_per_s)
                 for worker_type, steps_per_s in sorted(spec.declared_throughputs.items())
             )
-            row = ThroughputRow(
-                job_type=spec.job_type, scale_factor=spec.scale_factor, alone=alone
-            )
+            row = ThroughputRow(job_type=spec.job_type, scale_factor=spec.scale_factor, alone=alone)
             return (Emit(ThroughputEstimated(row=row, job_id=spec.job_id, source="declared")),)
         if not self._imported:
             self._waiting.append(spec)

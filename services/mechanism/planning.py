@@ -187,8 +187,7 @@ def _leases(
                 Lease(
                     lease_id=f"r{standing.round_id}-{len(granted)}",
                     tasks=tuple(
-                        _task(standing.jobs.active[job_id])
-                        for job_id in claims.combinations[row]
+                        _task(standing.jobs.active[job_id]) for job_id in claims.combinations[row]
                     ),
                     worker_type=worker_type,
                     worker_ids=worker_ids,

@@ -318,4 +318,3 @@ class PolicyCore:
                     for d in indices.get((other, key[1]), ()):
                         pairs[min(c, d), max(c, d)] = (one, two) if c <= d else (two, one)
         return pairs
-

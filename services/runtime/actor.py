@@ -118,9 +118,7 @@ class Writer:
     def draft(self, cause: int, index: int, n: int, event: AnyEvent) -> Draft:
         """The next record; ``accepted`` moves the chain on once the log has it."""
         draft = Draft(self.actor, self.epoch, cause, index, n, event, "")
-        return Draft(
-            self.actor, self.epoch, cause, index, n, event, digest_of(self.digest, draft)
-        )
+        return Draft(self.actor, self.epoch, cause, index, n, event, digest_of(self.digest, draft))
 
     def accepted(self, record: Record) -> None:
         """The log has taken ``record``: the next draft chains to it."""

@@ -120,7 +120,7 @@ def tables(draw: st.DrawFn) -> ThroughputTable:
 
 
 @given(tables(), st.booleans())
-def test_rows_hold_the_whole_table(table: ThroughputTable, backwards: bool) -> None:  # noqa: FBT001
+def test_rows_hold_the_whole_table(table: ThroughputTable, backwards: bool) -> None:
     """A table survives the way over the log, whichever order its classes were sent in."""
     classes = table.classes()[::-1] if backwards else table.classes()
     again = ThroughputTable.from_rows(table.rows(classes), "drawn")

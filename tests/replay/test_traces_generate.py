@@ -39,7 +39,7 @@ def exponent(job: JobSpec, table: ThroughputTable) -> float:
 
 
 @given(st.integers(0, 2**32), st.booleans())
-def test_same_seed_same_jobs(seed: int, multi_gpu: bool) -> None:  # noqa: FBT001
+def test_same_seed_same_jobs(seed: int, multi_gpu: bool) -> None:
     """A trace is a function of its arguments, and every trace reads back as it was drawn."""
     jobs = generate(20, 100.0, multi_gpu=multi_gpu, seed=seed, table=TABLE)
     assert jobs == generate(20, 100.0, multi_gpu=multi_gpu, seed=seed, table=TABLE)
