@@ -7,7 +7,7 @@ published between classes, never between jobs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from schemas.decisions import Decision, Emit
 from schemas.domain import JobSpec, PairThroughput, Throughput, ThroughputRow
@@ -40,6 +40,11 @@ class EstimatorCore:
             ThroughputTableImported: self._import,
             JobSubmitted: self._estimate,
         }
+
+    @property
+    def handles(self) -> Container[type[Event]]:
+        """See ``services.runtime.actor.Core``."""
+        return self._handlers
 
     def handle(self, event: AnyEvent, now: float) -> Sequence[Decision]:
         """See ``services.runtime.actor.Core``."""

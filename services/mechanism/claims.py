@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from schemas.domain import Combination
 
 Floats = NDArray[np.float64]
+#: (rows, columns): pairs of a combination and a worker type.
+Pairs = tuple[NDArray[np.intp], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,9 @@ class Claims:
     arrival: NDArray[np.int64]
     #: {combination: row}
     row: dict[Combination, int]
+    #: Runnable pairs with X > 0, and those without.
+    entitled: Pairs
+    fillers: Pairs
 
     @classmethod
     def build(
@@ -46,12 +51,16 @@ class Claims:
         """Arrays over the combinations of ``shares``, in its order."""
         combinations = tuple(shares)
         shape = (len(combinations), len(worker_types))
+        share = np.array([shares[c] for c in combinations], dtype=float).reshape(shape)
+        can_run = np.array([runnable[c] for c in combinations], dtype=bool).reshape(shape)
         return cls(
             worker_types=tuple(worker_types),
             combinations=combinations,
-            share=np.array([shares[c] for c in combinations], dtype=float).reshape(shape),
-            runnable=np.array([runnable[c] for c in combinations], dtype=bool).reshape(shape),
+            share=share,
+            runnable=can_run,
             scale_factor=np.array([scale_factors[c] for c in combinations], dtype=np.int64),
             arrival=np.array([arrivals[c] for c in combinations], dtype=np.int64),
             row={c: k for k, c in enumerate(combinations)},
+            entitled=np.nonzero(can_run & (share > 0)),
+            fillers=np.nonzero(can_run & ~(share > 0)),
         )

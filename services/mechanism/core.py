@@ -28,7 +28,7 @@ How a round is chosen is in ``priorities.py`` (who is owed), ``selection.py`` (A
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from schemas.decisions import Decision, Emit, Wake
 from schemas.domain import Combination, TaskProgress
@@ -102,6 +102,11 @@ class MechanismCore:
             ProgressReported: self._book_round,
             TaskStopped: self._book_stop,
         }
+
+    @property
+    def handles(self) -> Container[type[Event]]:
+        """See ``services.runtime.actor.Core``."""
+        return self._handlers
 
     def handle(self, event: AnyEvent, now: float) -> Sequence[Decision]:
         """See ``services.runtime.actor.Core``."""
@@ -185,7 +190,7 @@ class MechanismCore:
         """Say of each draining worker, once, that nothing holds it any more."""
         free = [
             worker_id
-            for worker_id, why in self._workers.withheld().items()
+            for worker_id, why in self._workers.withheld.items()
             if why == "draining" and not self._leases.of_worker(worker_id)
         ]
         for worker_id in free:
@@ -203,7 +208,7 @@ class MechanismCore:
     def _lose(self, timer: str, now: float) -> Sequence[Decision]:
         """A worker has been unreachable for too long: its jobs go on elsewhere."""
         _, worker_id, since = timer.split("/")
-        if self._workers.withheld().get(worker_id) != f"unreachable since {since}":
+        if self._workers.withheld.get(worker_id) != f"unreachable since {since}":
             return ()
         self._workers.withhold(worker_id, "lost")
         lost = self._leases.of_worker(worker_id)
@@ -218,8 +223,12 @@ class MechanismCore:
     # --- reports ---------------------------------------------------------------------------------
 
     def _book_round(self, event: ProgressReported, now: float) -> Sequence[Decision]:
-        for row in event.rows:
-            self._book(row, event.reporter)
+        uses = [(self._book(row, event.reporter), row) for row in event.rows]
+        self._planner.received(
+            (held, row.run_s)
+            for held, row in uses
+            if held is not None and row.job_id == held.combination[0]
+        )
         planned_on = self._round is not None and self._round.round_id > event.round_id
         if planned_on:
             self._leases.round_over(event.reporter, event.round_id)
@@ -236,8 +245,6 @@ class MechanismCore:
         if row.checkpointed_steps > job.steps:
             job.steps = row.checkpointed_steps
             job.failures = 0
-        if row.job_id == held.combination[0]:
-            self._planner.received(held.combination, held.lease.worker_type, row.run_s)
         return held
 
     def _book_stop(self, event: TaskStopped, now: float) -> Sequence[Decision]:

@@ -46,10 +46,12 @@ class Jobs:
     _pairs: set[tuple[ClassKey, ClassKey, str]] = field(default_factory=set)
 
     def admit(self, spec: JobSpec) -> None:
+        """Put a job on the books."""
         self.active[spec.job_id] = Job(spec, self.admitted)
         self.admitted += 1
 
     def forget(self, job_id: str) -> None:
+        """Strike a job off the books."""
         self.active.pop(job_id, None)
         self._job_speeds.pop(job_id, None)
 

@@ -34,6 +34,7 @@ class Leases:
     ignored: int = 0
 
     def grant(self, lease: Lease, round_id: int) -> None:
+        """Put a lease on the books."""
         combination = tuple(task.job_id for task in lease.tasks)
         self.held[lease.lease_id] = Held(lease, combination, round_id, set(combination))
 
@@ -44,9 +45,11 @@ class Leases:
         }
 
     def of_job(self, job_id: str) -> list[Held]:
+        """Leases the job still runs under."""
         return [held for held in self.held.values() if job_id in held.running]
 
     def of_worker(self, worker_id: str) -> list[Held]:
+        """Leases that hold the worker."""
         return [held for held in self.held.values() if worker_id in held.lease.worker_ids]
 
     def reported(self, lease_id: str, job_id: str, reporter: str) -> Held | None:

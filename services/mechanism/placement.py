@@ -19,10 +19,11 @@ class Workers:
         self.registered: dict[str, WorkerRegistered] = {}
         #: {worker type: workers registered, whether or not they can be leased now}
         self.counts: dict[str, int] = {}
-        #: {worker id not to be leased: why}
-        self._withheld: dict[str, str] = {}
+        #: {worker id not to be leased: why}; changed by ``withhold`` and ``release`` only.
+        self.withheld: dict[str, str] = {}
         #: {worker type: {server: [worker id]}} of those that can; None when out of date.
         self._usable: dict[str, dict[str, list[str]]] | None = None
+        self._capacity: dict[str, int] = {}
 
     def register(self, worker: WorkerRegistered) -> None:
         """A worker is there, or its facts have changed."""
@@ -35,20 +36,16 @@ class Workers:
 
     def withhold(self, worker_id: str, why: str) -> None:
         """Lease it no more; ``why`` replaces an earlier reason."""
-        self._withheld[worker_id] = why
+        self.withheld[worker_id] = why
         self._usable = None
 
     def release(self, worker_id: str) -> None:
         """It can be leased again."""
-        self._withheld.pop(worker_id, None)
+        self.withheld.pop(worker_id, None)
         self._usable = None
 
-    def withheld(self) -> dict[str, str]:
-        """{worker id not to be leased: why}"""
-        return dict(self._withheld)
-
     def servers(self, worker_type: str) -> Mapping[str, Sequence[str]]:
-        """{server: its workers of the type that can be leased}"""
+        """Servers of the type, each with its workers that can be leased."""
         return self._by_type().get(worker_type, {})
 
     def types(self) -> tuple[str, ...]:
@@ -57,7 +54,8 @@ class Workers:
 
     def capacity(self, worker_types: Sequence[str]) -> list[int]:
         """(worker types,) workers that can be leased."""
-        return [sum(len(ids) for ids in self.servers(t).values()) for t in worker_types]
+        self._by_type()
+        return [self._capacity.get(t, 0) for t in worker_types]
 
     def reporters(self, worker_ids: Sequence[str]) -> tuple[str, ...]:
         """The worker services that hold these workers, in the workers' order."""
@@ -67,9 +65,13 @@ class Workers:
         if self._usable is None:
             self._usable = {}
             for worker in self.registered.values():
-                if worker.worker_id not in self._withheld:
+                if worker.worker_id not in self.withheld:
                     servers = self._usable.setdefault(worker.worker_type, {})
                     servers.setdefault(worker.server_id, []).append(worker.worker_id)
+            self._capacity = {
+                worker_type: sum(len(ids) for ids in servers.values())
+                for worker_type, servers in self._usable.items()
+            }
         return self._usable
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,11 +53,20 @@ class Planner:
         self._solved_at = now
         self.stale = True
 
-    def received(self, combination: Combination, worker_type: str, seconds: float) -> None:
-        """A task has held its workers this long."""
-        if self._claims is not None and combination in self._claims.row:
-            column = self._claims.worker_types.index(worker_type)
-            self._priorities.received(self._claims.row[combination], column, seconds)
+    def received(self, uses: Iterable[tuple[Held, float]]) -> None:
+        """Leases have held their workers for so many seconds."""
+        claims = self._claims
+        if claims is None:
+            return
+        column = {worker_type: j for j, worker_type in enumerate(claims.worker_types)}
+        known = [
+            (claims.row[held.combination], column[held.lease.worker_type], seconds)
+            for held, seconds in uses
+            if held.combination in claims.row and held.lease.worker_type in column
+        ]
+        if known:
+            rows, columns, seconds = zip(*known, strict=True)
+            self._priorities.received(rows, columns, seconds)
 
     def plan(self, standing: Standing, starts_at_s: float) -> RoundScheduled:
         """Plan the round that starts at ``starts_at_s``."""
@@ -85,7 +94,7 @@ class Planner:
             self._claims = self._build(standing, now)
             solved = self._solved_at is not None
             at = self._solved_at if self._solved_at is not None else now
-            self._priorities.install(self._claims, solved, at)
+            self._priorities.install(self._claims, at, solved=solved)
             self._solved_at = None
             self.stale = False
         return self._claims
@@ -169,16 +178,13 @@ def _leases(
     granted: list[Lease] = []
     renewed: list[str] = []
     renewed_priorities: list[float] = []
+    ranks = np.round(priority, 6).tolist()
     for column, worker_type in enumerate(claims.worker_types):
         rows = [row for row, chosen_column in choices if chosen_column == column]
         held = [_held_on(standing, claims.combinations[row], worker_type) for row in rows]
-        requests = [
-            (int(claims.scale_factor[row]), None if h is None else h.lease.worker_ids)
-            for row, h in zip(rows, held, strict=True)
-        ]
-        placed = place(requests, standing.workers.servers(worker_type))
+        placed = _placed(standing, claims, rows, held, worker_type)
         for row, before, worker_ids in zip(rows, held, placed, strict=True):
-            rank = float(f"{priority[row, column]:.6g}")
+            rank = ranks[row][column]
             if before is not None and before.lease.worker_ids == worker_ids:
                 renewed.append(before.lease.lease_id)
                 renewed_priorities.append(rank)
@@ -209,6 +215,24 @@ def _leases(
             if held.lease.lease_id not in kept
         ),
     )
+
+
+def _placed(
+    standing: Standing,
+    claims: Claims,
+    rows: list[int],
+    held: list[Held | None],
+    worker_type: str,
+) -> list[tuple[str, ...]]:
+    """Workers for each row; when all keep what they hold, nothing needs to be looked for."""
+    keeping = [before.lease.worker_ids for before in held if before is not None]
+    if len(keeping) == len(rows) and not standing.workers.withheld:
+        return keeping
+    requests = [
+        (int(claims.scale_factor[row]), None if before is None else before.lease.worker_ids)
+        for row, before in zip(rows, held, strict=True)
+    ]
+    return place(requests, standing.workers.servers(worker_type))
 
 
 def _held_on(standing: Standing, combination: Combination, worker_type: str) -> Held | None:

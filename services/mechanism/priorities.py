@@ -8,6 +8,7 @@ paid for with it, and a new allocation changes the rate but not the balance.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -27,7 +28,7 @@ _GANG_BONUS = 1.0 / 8.0
 class Priorities(Protocol):
     """Ranks combinations for a round and keeps the books between rounds."""
 
-    def install(self, claims: Claims, solved: bool, now: float) -> None:
+    def install(self, claims: Claims, now: float, *, solved: bool) -> None:
         """Move the books to new claims; ``solved``: they carry a newly computed X."""
         ...
 
@@ -38,12 +39,14 @@ class Priorities(Protocol):
         """
         ...
 
-    def granted(self, rows: list[int], columns: list[int], duration_s: float) -> None:
+    def granted(self, rows: Sequence[int], columns: Sequence[int], duration_s: float) -> None:
         """These pairs were granted the coming round, which lasts ``duration_s``."""
         ...
 
-    def received(self, row: int, column: int, seconds: float) -> None:
-        """The combination has run this long on the type."""
+    def received(
+        self, rows: Sequence[int], columns: Sequence[int], seconds: Sequence[float]
+    ) -> None:
+        """These pairs have run for so long; each is named once."""
         ...
 
 
@@ -59,7 +62,8 @@ class ResetPriorities:
         #: (combinations, worker types) seconds owed over all allocations so far.
         self._deficit_s: Floats = np.zeros((0, 0))
 
-    def install(self, claims: Claims, solved: bool, now: float) -> None:
+    def install(self, claims: Claims, now: float, *, solved: bool) -> None:
+        """See ``Priorities``."""
         if self._claims is not None and solved:
             owed_s = self._claims.share * (now - self._since_s)
             self._deficit_s += owed_s - (self._received_s - self._head_start_s)
@@ -73,6 +77,7 @@ class ResetPriorities:
         self._claims = claims
 
     def rank(self, claims: Claims, running: Floats) -> tuple[Floats, tuple[Floats, ...]]:
+        """See ``Priorities``."""
         total_s = self._received_s.sum(axis=0)
         with np.errstate(divide="ignore", invalid="ignore"):
             fraction = self._received_s / total_s
@@ -82,11 +87,14 @@ class ResetPriorities:
         priority = np.where(claims.runnable & (claims.share > 0), priority, 0.0)
         return priority, (priority, self._deficit_s, claims.share)
 
-    def granted(self, rows: list[int], columns: list[int], duration_s: float) -> None:
+    def granted(self, rows: Sequence[int], columns: Sequence[int], duration_s: float) -> None:
         """Nothing is paid in advance: what counts is the time received."""
 
-    def received(self, row: int, column: int, seconds: float) -> None:
-        self._received_s[row, column] += seconds
+    def received(
+        self, rows: Sequence[int], columns: Sequence[int], seconds: Sequence[float]
+    ) -> None:
+        """See ``Priorities``."""
+        self._received_s[rows, columns] += seconds
 
 
 class CreditPriorities:
@@ -101,32 +109,37 @@ class CreditPriorities:
         self._granted_s: Floats = np.zeros(0)
         self._elapsed_s = 0.0
 
-    def install(self, claims: Claims, solved: bool, now: float) -> None:
+    def install(self, claims: Claims, now: float, *, solved: bool) -> None:
+        """See ``Priorities``."""
         fresh = np.zeros(claims.share.shape)
         self._accrue()
         self._credit_s = _carry(self._claims, self._credit_s, claims, fresh)
         self._claims = claims
 
     def rank(self, claims: Claims, running: Floats) -> tuple[Floats, tuple[Floats, ...]]:
+        """See ``Priorities``."""
         self._accrue()
         rounds_owed = np.floor((self._credit_s + claims.share * self._round_s) / self._round_s)
         gang = np.log2(claims.scale_factor)[:, None] * _GANG_BONUS
         score = rounds_owed + gang + running * _RUNNING_BONUS
         return score, (score, claims.share)
 
-    def granted(self, rows: list[int], columns: list[int], duration_s: float) -> None:
+    def granted(self, rows: Sequence[int], columns: Sequence[int], duration_s: float) -> None:
+        """See ``Priorities``."""
         assert self._claims is not None
         claims = self._claims
-        np.subtract.at(self._credit_s, (rows, columns), duration_s)
+        self._credit_s[rows, columns] -= duration_s
         np.maximum(self._credit_s, -self._round_s, out=self._credit_s)
         entitled = claims.share[rows, columns] > 0
         workers = claims.scale_factor[rows] * entitled
-        self._granted_s = duration_s * np.bincount(
-            columns, weights=workers, minlength=len(claims.worker_types)
-        )
+        granted = np.zeros(len(claims.worker_types))
+        np.add.at(granted, list(columns), workers)
+        self._granted_s = duration_s * granted
         self._elapsed_s = duration_s
 
-    def received(self, row: int, column: int, seconds: float) -> None:
+    def received(
+        self, rows: Sequence[int], columns: Sequence[int], seconds: Sequence[float]
+    ) -> None:
         """A granted round is paid for whole, however much of it was used."""
 
     def _accrue(self) -> None:

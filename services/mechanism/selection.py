@@ -8,11 +8,12 @@ the next one's priorities put right.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from services.mechanism.claims import Claims, Floats
+from services.mechanism.claims import Claims, Floats, Pairs
 
 #: (row, column): one combination chosen for one worker type.
 Choice = tuple[int, int]
@@ -41,62 +42,56 @@ def select(
     free = list(capacity)
     taken: set[str] = set()
     chosen: list[Choice] = []
-    columns = range(len(free)) if type_order is None else type_order
-    entitled = claims.runnable & (claims.share > 0)
     passes = {
-        "last": [entitled, claims.runnable & ~entitled],
-        "in_order": [claims.runnable],
-        "none": [entitled],
+        "last": (claims.entitled, claims.fillers),
+        "in_order": (_both(claims.entitled, claims.fillers),),
+        "none": (claims.entitled,),
     }
-    for eligible in passes[fill]:
-        if type_order is None:
-            pairs = _ranked(claims, eligible, keys, list(columns))
-            _take(claims, pairs, free, taken, chosen)
-        else:
-            for column in columns:
-                if free[column] > 0:
-                    pairs = _ranked(claims, eligible, keys, [column])
-                    _take(claims, pairs, free, taken, chosen)
-        if not any(free):
-            break
+    for pairs in passes[fill]:
+        if any(free):
+            _take(claims, _ranked(claims, pairs, keys, type_order), free, taken, chosen)
     return chosen
 
 
+def _both(one: Pairs, other: Pairs) -> Pairs:
+    return np.concatenate((one[0], other[0])), np.concatenate((one[1], other[1]))
+
+
 def _ranked(
-    claims: Claims, eligible: NDArray[np.bool_], keys: tuple[Floats, ...], columns: list[int]
-) -> Iterable[tuple[int, int]]:
-    """Eligible pairs of these columns, best first; equal ones by arrival, then type."""
-    if len(columns) == 1:
-        rows = np.flatnonzero(eligible[:, columns[0]])
-        cols = np.full(len(rows), columns[0])
-    else:
-        rows, cols = np.nonzero(eligible)
-    sort_keys = [cols, claims.arrival[rows], *(-key[rows, cols] for key in reversed(keys))]
+    claims: Claims, pairs: Pairs, keys: tuple[Floats, ...], type_order: Sequence[int] | None
+) -> Iterable[Choice]:
+    """Order the pairs, best first: by type if types have an order, by key, arrival, then type."""
+    rows, columns = pairs
+    sort_keys: list[NDArray[Any]] = [columns, claims.arrival[rows]]
+    sort_keys += [-key[rows, columns] for key in reversed(keys)]
+    if type_order is not None:
+        visit = np.empty(len(type_order), dtype=np.intp)
+        visit[list(type_order)] = np.arange(len(type_order))
+        sort_keys.append(visit[columns])
     order = np.lexsort(sort_keys)
-    return zip(rows[order].tolist(), cols[order].tolist(), strict=True)
+    return zip(rows[order].tolist(), columns[order].tolist(), strict=True)
 
 
 def _take(
     claims: Claims,
-    pairs: Iterable[tuple[int, int]],
+    pairs: Iterable[Choice],
     free: list[int],
     taken: set[str],
     chosen: list[Choice],
 ) -> None:
-    scale_factors = claims.scale_factor
+    combinations = claims.combinations
+    scale_factors = claims.scale_factor.tolist()
     left = sum(free)
     for row, column in pairs:
-        if left == 0:
-            return
-        if free[column] == 0:
-            continue
-        combination = claims.combinations[row]
-        if any(job in taken for job in combination):
-            continue
-        workers = int(scale_factors[row])
+        workers = scale_factors[row]
         if workers > free[column]:
+            continue
+        combination = combinations[row]
+        if combination[0] in taken or combination[-1] in taken:
             continue
         free[column] -= workers
         left -= workers
         taken.update(combination)
         chosen.append((row, column))
+        if left == 0:
+            return

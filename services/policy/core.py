@@ -8,7 +8,7 @@ the authority, and replay does not solve again.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -105,6 +105,11 @@ class PolicyCore:
             AllocationComputed: self._answered,
             AllocationFailed: self._answered,
         }
+
+    @property
+    def handles(self) -> Container[type[Event]]:
+        """See ``services.runtime.actor.Core``."""
+        return self._handlers
 
     def handle(self, event: AnyEvent, now: float) -> Sequence[Decision]:
         """See ``services.runtime.actor.Core``."""

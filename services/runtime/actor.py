@@ -8,11 +8,11 @@ such as "everything after my last own record", lose decisions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Protocol
 
 from schemas.decisions import Decision, Run
-from schemas.events import AnyEvent, LeaderElected, TimerFired
+from schemas.events import AnyEvent, Event, LeaderElected, TimerFired
 from schemas.record import Draft, Record, digest_of
 from schemas.subjects import SERVICES, may_write, role
 
@@ -22,6 +22,11 @@ OpenKey = tuple[int, int]
 
 class Core(Protocol):
     """A service's whole behaviour: no clock, no waiting, no outside; only ``handle`` changes it."""
+
+    @property
+    def handles(self) -> Container[type[Event]]:
+        """Kinds of event it takes in; others need not be shown to it."""
+        ...
 
     def handle(self, event: AnyEvent, now: float) -> Sequence[Decision]:
         """Take one event in; say what is to be done about it."""
@@ -43,7 +48,7 @@ class Actor:
         self.digest = ""
         #: {service actor: its newest epoch}
         self.epochs: dict[str, int] = {}
-        #: Records not believed: of a stale epoch, or from a writer who may not write them.
+        #: Records not believed: of a stale epoch, or from a writer who may not write the kind.
         self.skipped = 0
 
     @property
@@ -58,18 +63,18 @@ class Actor:
         """
         assert record.seq > self.last_seq, "records are folded in order, each once"
         self.last_seq = record.seq
-        event = record.event
         self.now = max(self.now, record.at)
+        event = record.event
+        own = record.actor == self.name
+        if not own and (isinstance(event, TimerFired) or not self._takes(event)):
+            return ()
         if not self._believes(record):
             self.skipped += 1
             return ()
-        own = record.actor == self.name
         if own:
             self._close(record)
             self.digest = record.digest
         if isinstance(event, TimerFired):
-            if not own:
-                return ()
             self.now = max(self.now, event.due_s)
         elif isinstance(event, LeaderElected):
             if not own:
@@ -84,6 +89,9 @@ class Actor:
         """The record that makes this start the leading one; append it before anything else."""
         event = LeaderElected(epoch=self.epoch + 1, replica=replica, behaviour=behaviour)
         return Writer(self.name, event.epoch, self.digest).draft(0, event.epoch, 0, event)
+
+    def _takes(self, event: AnyEvent) -> bool:
+        return type(event) in self.core.handles or isinstance(event, LeaderElected)
 
     def _believes(self, record: Record) -> bool:
         if not may_write(record.actor, record.event):

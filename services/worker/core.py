@@ -6,7 +6,7 @@ effect, however many leases it has; what the executor finds out comes back as ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -80,6 +80,11 @@ class WorkerCore:
             RoundScheduled: self._run_round,
             LeasesChanged: self._revoke,
         }
+
+    @property
+    def handles(self) -> Container[type[Event]]:
+        """See ``services.runtime.actor.Core``."""
+        return self._handlers
 
     def handle(self, event: AnyEvent, now: float) -> Sequence[Decision]:
         """See ``services.runtime.actor.Core``."""
