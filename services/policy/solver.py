@@ -44,6 +44,13 @@ class _Highs(highspy.Highs):  # type: ignore[misc]  # highspy carries no types
     def enableCallbacks(self) -> None:  # noqa: N802  # highspy's name
         """Do not."""
 
+#: What the second attempt, from scratch, does otherwise.
+_PATIENT_OPTIONS: dict[str, bool | int | float | str] = {
+    "presolve": "on",
+    "primal_feasibility_tolerance": 1e-7,
+    "dual_feasibility_tolerance": 1e-7,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Solution:
@@ -106,8 +113,7 @@ class LinearProgram:
         self._starts = np.searchsorted(columns[by_column], np.arange(len(costs) + 1))
         self._rows, self._values = rows[by_column], values[by_column]
         self._highs: Any = _Highs()
-        for option, value in _OPTIONS.items():
-            self._highs.setOptionValue(option, value)
+        self._set_options(_OPTIONS)
         self._highs.passModel(
             len(costs),
             len(row_lower),
@@ -146,28 +152,34 @@ class LinearProgram:
         )
 
     def solve(self) -> Solution:
-        """Find an optimum: HiGHS from its basis, HiGHS from scratch, then Clarabel.
+        """Find an optimum: HiGHS from its basis, HiGHS patiently from scratch, then Clarabel.
 
         Raises
         ------
         SolverError
             None of them found one.
         """
-        words = []
-        for from_scratch in (False, True):
-            if from_scratch:
-                self._highs.clearSolver()
-            self._highs.run()
-            status = self._highs.getModelStatus()
-            if status == highspy.HighsModelStatus.kOptimal:
-                return self._highs_solution()
-            words.append(f"HiGHS: {self._highs.modelStatusToString(status)}")
-        solution = self._solve_by_clarabel(words)
+        words: list[str] = []
+        solution = self._solve_by_highs(words)
+        if solution is None:
+            self._highs.clearSolver()
+            self._set_options(_PATIENT_OPTIONS)
+            solution = self._solve_by_highs(words) or self._solve_by_clarabel(words)
+            self._set_options(_OPTIONS)
         if solution is None:
             raise SolverError("; ".join(words))
         return solution
 
-    def _highs_solution(self) -> Solution:
+    def _set_options(self, options: dict[str, bool | int | float | str]) -> None:
+        for option, value in options.items():
+            self._highs.setOptionValue(option, value)
+
+    def _solve_by_highs(self, words: list[str]) -> Solution | None:
+        self._highs.run()
+        status = self._highs.getModelStatus()
+        if status != highspy.HighsModelStatus.kOptimal:
+            words.append(f"HiGHS: {self._highs.modelStatusToString(status)}")
+            return None
         solution = self._highs.getSolution()
         return Solution(
             values=np.array(solution.col_value),

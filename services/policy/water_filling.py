@@ -15,6 +15,7 @@ are typical. Each of the ``J`` types can be priced once, so there are at most J 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -229,7 +230,8 @@ class _Needs:
 
     def worth(self) -> Floats:
         """(worker types,) what the workers of each type are worth, in any unit."""
-        return np.maximum(-self._solution.row_duals[2 * len(self._reachable) :], 0.0)
+        duals = np.maximum(-self._solution.row_duals[2 * len(self._reachable) :], 0.0)
+        return np.where(self._loads.any(axis=0), duals, 0.0)
 
     def shares(self, needs: Floats, demands: Floats, tie_breakers: Callable[[], Floats]) -> Floats:
         """Shares, (classes, worker types), that meet the needs with the least worker time."""
@@ -243,7 +245,10 @@ class _Needs:
             weights = demands[self._classes] / demands.max()
             ties = tie_breakers()[self._classes, self._types]
             self._program.set_costs(np.append(weights * (1 + _TIE_WEIGHT * ties), [0.0, 0.0]))
-            solution = self._program.solve()
+            # Where weights or speeds differ by over six orders of magnitude, exact levels can be
+            # out of reach by a rounding error. Then the shares stay that proved the levels.
+            with suppress(SolverError):
+                solution = self._program.solve()
         shares = np.zeros(self._reachable.shape)
         shares[self._classes, self._types] = solution.values[:-2] / max(1.0, fullness)
         return shares
