@@ -15,6 +15,7 @@ Rules
 from __future__ import annotations
 
 import heapq
+import math
 import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
@@ -28,6 +29,9 @@ from services.runtime.log import Log
 
 #: Behaviour version written into ``LeaderElected``: raised when cores decide otherwise than before.
 BEHAVIOUR = 1
+
+#: The replica that starts in a simulation go by, in ``LeaderElected``.
+SIMULATED = "simulated"
 
 #: An event, or a function asked for one when its time has come (None: nothing to report after all).
 Outcome = AnyEvent | Callable[[], AnyEvent | None]
@@ -85,8 +89,8 @@ class Driver:
             self._start(name)
 
     def submit(self, at: float, actor: str, event: AnyEvent) -> None:
-        """Let a client or the operator append ``event`` at virtual time ``at``."""
-        self._push(at, 0, -1, 0, 0, actor, event)
+        """Let a client or the operator append ``event`` at virtual time ``at``, or now if later."""
+        self._push(max(at, self.now), 0, -1, 0, 0, actor, event)
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
         """Go on until nothing is left to happen, or ``until()`` holds after a record."""
@@ -116,7 +120,7 @@ class Driver:
         actor = self.actors[name]
         for unread in self.log.read(after=actor.last_seq):
             actor.fold(unread)
-        draft = actor.elect(replica="simulated", behaviour=BEHAVIOUR)
+        draft = actor.elect(replica=SIMULATED, behaviour=BEHAVIOUR)
         record = self.log.append(draft, self.now)
         assert record is not None, "an epoch is elected once"
         self._writers[name] = Writer(name, actor.epoch + 1, record.digest)
@@ -225,6 +229,8 @@ class _Lag:
 
     def _after(self, queue: str, actor: str, now: float) -> float:
         delay = self._rng.choice((0.0, 0.01, 0.1, 2.0)) * self._rng.random()
-        at = max(now + delay, self._free_at.get((queue, actor), 0.0))
+        # Strictly later than the one before it: entries of equal times are ordered by cause.
+        free_at = math.nextafter(self._free_at.get((queue, actor), -math.inf), math.inf)
+        at = max(now + delay, free_at)
         self._free_at[queue, actor] = at
         return at

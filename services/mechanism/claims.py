@@ -43,7 +43,7 @@ class Claims:
     def build(
         cls,
         worker_types: Sequence[str],
-        shares: Mapping[Combination, Floats],
+        shares: Mapping[Combination, Sequence[float]],
         runnable: Mapping[Combination, Sequence[bool]],
         scale_factors: Mapping[Combination, int],
         arrivals: Mapping[Combination, int],

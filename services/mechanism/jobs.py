@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from schemas.domain import JobSpec, ThroughputRow
 
 #: (job type, scale factor): the key of a throughput estimate.
 ClassKey = tuple[str, int]
+#: Jobs of one kind can run on the same types: (class, allowed types, own id if own estimate).
+Kind = tuple[ClassKey, tuple[str, ...], str]
 
 
 @dataclass(slots=True)
@@ -73,14 +76,19 @@ class Jobs:
         own = self._job_speeds.get(job.spec.job_id)
         return own if own is not None else self._class_speeds.get(job.key)
 
-    def runs_on(self, job: Job, worker_type: str) -> bool:
-        """Whether the job can and may run on the type, as far as is known."""
-        speeds = self.speeds(job)
-        if speeds is None or speeds.get(worker_type, 0.0) <= 0:
-            return False
-        allowed = job.spec.allowed_worker_types
-        return not allowed or worker_type in allowed
+    def kind(self, job: Job) -> Kind:
+        """What decides where the job can run."""
+        own = job.spec.job_id if job.spec.job_id in self._job_speeds else ""
+        return (job.key, job.spec.allowed_worker_types, own)
 
-    def share_a_worker(self, one: Job, other: Job, worker_type: str) -> bool:
-        """Whether two jobs fit the workers of one lease together."""
-        return (one.key, other.key, worker_type) in self._pairs
+    def run_on(self, members: Sequence[Job], worker_type: str) -> bool:
+        """Whether the jobs can and may run on the type, together if two, as far as is known."""
+        for job in members:
+            speeds = self.speeds(job)
+            if speeds is None or speeds.get(worker_type, 0.0) <= 0:
+                return False
+            allowed = job.spec.allowed_worker_types
+            if allowed and worker_type not in allowed:
+                return False
+        first, last = members[0], members[-1]
+        return first is last or (first.key, last.key, worker_type) in self._pairs

@@ -10,7 +10,7 @@ import numpy as np
 from schemas.domain import Combination, Lease, TaskSpec
 from schemas.events import AllocationComputed, ClusterConfigured, RoundScheduled
 from services.mechanism.claims import Claims, Floats
-from services.mechanism.jobs import Job, Jobs
+from services.mechanism.jobs import Job, Jobs, Kind
 from services.mechanism.leases import Held
 from services.mechanism.placement import Workers, place
 from services.mechanism.priorities import Priorities
@@ -108,17 +108,24 @@ class Planner:
             for job_id, job in jobs.active.items()
             if jobs.speeds(job) is not None and job.not_before_s <= now
         }
-        shares: dict[Combination, Floats] = {}
+        shares: dict[Combination, list[float]] = {}
+        runnable: dict[Combination, list[bool]] = {}
         for job_id, job in active.items():
             if job_id in self._allocated:
                 share = self._shares.get((job_id,), {})
-                shares[job_id,] = np.array([share.get(t, 0.0) for t in types])
+                shares[job_id,] = [share.get(t, 0.0) for t in types]
             elif standing.config.new_jobs == "equal_share":
                 shares[job_id,] = _equal_share(job, jobs, types, counts, len(active))
         for combination, share in self._shares.items():
             if len(combination) > 1 and all(job_id in active for job_id in combination):
-                shares[combination] = np.array([share.get(t, 0.0) for t in types])
-        runnable = {c: _runnable(c, active, jobs, types) for c in shares}
+                shares[combination] = [share.get(t, 0.0) for t in types]
+        runs: dict[tuple[Kind, ...], list[bool]] = {}
+        for combination in shares:
+            kinds = tuple(jobs.kind(active[job_id]) for job_id in combination)
+            if kinds not in runs:
+                members = [active[job_id] for job_id in combination]
+                runs[kinds] = [jobs.run_on(members, t) for t in types]
+            runnable[combination] = runs[kinds]
         return Claims.build(
             types,
             shares,
@@ -128,32 +135,18 @@ class Planner:
         )
 
 
-def _runnable(
-    combination: Combination, active: Mapping[str, Job], jobs: Jobs, types: tuple[str, ...]
-) -> list[bool]:
-    members = [active[job_id] for job_id in combination]
-    alone = [all(jobs.runs_on(job, t) for job in members) for t in types]
-    if len(members) == 1:
-        return alone
-    together = [jobs.share_a_worker(members[0], members[1], t) for t in types]
-    return [a and b for a, b in zip(alone, together, strict=True)]
-
-
 def _equal_share(
     job: Job, jobs: Jobs, types: tuple[str, ...], counts: list[int], num_jobs: int
-) -> Floats:
+) -> list[float]:
     """X^equal: the 1/n share of each type the job can use, at most all of its time (§3.1)."""
     scale_factor = job.spec.scale_factor
-    share = np.array(
-        [
-            count / (num_jobs * scale_factor)
-            if jobs.runs_on(job, t) and count >= scale_factor
-            else 0.0
-            for t, count in zip(types, counts, strict=True)
-        ]
-    )
-    total: float = share.sum()
-    return share / total if total > 1 else share
+    share = [
+        count / (num_jobs * scale_factor)
+        if count >= scale_factor and jobs.run_on([job], t)
+        else 0.0
+        for t, count in zip(types, counts, strict=True)
+    ]
+    return [x / max(1.0, sum(share)) for x in share]
 
 
 def _type_order(

@@ -37,7 +37,8 @@ from schemas.events import (
     WorkerRegistered,
     WorkerReturned,
 )
-from services.policy.problem import JobClass, Problem
+from services.policy.catalog import resolve
+from services.policy.problem import JobClass, PolicyError, Problem
 
 #: Jobs alike in all that a solver sees: (job type, scale factor, weight, entity, allowed worker
 #: types, job id if the job has an estimate of its own).
@@ -78,6 +79,11 @@ class PolicyCore:
         self._classes: dict[ClassKey, dict[str, None]] = {}
         self._class_rows: dict[tuple[str, int], ThroughputRow] = {}
         self._job_rows: dict[str, ThroughputRow] = {}
+        #: {class: as it stood in the last problem}, where it has not changed since.
+        self._unchanged: dict[ClassKey, JobClass] = {}
+        #: {worker type: workers that can be leased}; None when out of date.
+        self._counts: dict[str, int] | None = None
+        self._needs_progress = False
         self._stale = False
         self._solving = False
         self._solved_at = -math.inf
@@ -120,25 +126,34 @@ class PolicyCore:
 
     def _configure(self, event: ClusterConfigured, now: float) -> Sequence[Decision]:
         self._config = event
+        try:
+            self._needs_progress = resolve(event.policy, event.policy_parameters).needs_progress
+        except PolicyError:
+            self._needs_progress = False  # The solve will say what is wrong.
+        self._unchanged.clear()
         return self._reset(now)
 
     def _register(self, event: WorkerRegistered, now: float) -> Sequence[Decision]:
         self._workers[event.worker_id] = event
         self._withdrawn.discard(event.worker_id)
+        self._recount()
         return self._reset(now)
 
     def _take_back(self, event: WorkerReturned, now: float) -> Sequence[Decision]:
         self._withdrawn.discard(event.worker_id)
+        self._recount()
         return self._reset(now)
 
     def _lose(self, event: WorkerLost, now: float) -> Sequence[Decision]:
         self._withdrawn.add(event.worker_id)
+        self._recount()
         return self._reset(now)
 
     def _drain(self, event: DrainRequested, now: float) -> Sequence[Decision]:
         for worker in self._workers.values():
             if event.worker_id == worker.worker_id or event.server_id == worker.server_id:
                 self._withdrawn.add(worker.worker_id)
+        self._recount()
         return self._reset(now)
 
     def _submit(self, event: JobSubmitted, now: float) -> Sequence[Decision]:
@@ -150,7 +165,7 @@ class PolicyCore:
         key = self._key(spec)
         self._jobs[spec.job_id] = _Job(spec, self._arrivals, arrived_at, key)
         self._arrivals += 1
-        self._classes.setdefault(key, {})[spec.job_id] = None
+        self._join_class(key, spec.job_id)
         return self._reset(now) if self._row(key) is not None else ()
 
     def _remove(
@@ -173,10 +188,11 @@ class PolicyCore:
                 return ()
             self._leave_class(job)
             job.key = self._key(job.spec)
-            self._classes.setdefault(job.key, {})[event.job_id] = None
+            self._join_class(job.key, event.job_id)
             return self._reset(now)
         class_key = (event.row.job_type, event.row.scale_factor)
         self._class_rows[class_key] = event.row
+        self._unchanged.clear()
         if any(key[:2] == class_key for key in self._classes):
             return self._reset(now)
         return ()
@@ -204,7 +220,16 @@ class PolicyCore:
             spec.job_id if spec.job_id in self._job_rows else "",
         )
 
+    def _recount(self) -> None:
+        self._counts = None
+        self._unchanged.clear()
+
+    def _join_class(self, key: ClassKey, job_id: str) -> None:
+        self._classes.setdefault(key, {})[job_id] = None
+        self._unchanged.pop(key, None)
+
     def _leave_class(self, job: _Job) -> None:
+        self._unchanged.pop(job.key, None)
         members = self._classes[job.key]
         del members[job.spec.job_id]
         if not members:
@@ -254,17 +279,14 @@ class PolicyCore:
         return (Run(Solve(self._config.policy, self._config.policy_parameters, problem)),)
 
     def _problem(self, now: float) -> Problem:
-        counts: dict[str, int] = {}
-        for worker in self._workers.values():
-            available = worker.worker_id not in self._withdrawn
-            counts[worker.worker_type] = counts.get(worker.worker_type, 0) + available
+        counts = self._workers_by_type()
         types = tuple(sorted(counts))
         classes: list[JobClass] = []
         keys: list[tuple[str, int]] = []
         for key in sorted(self._classes):
             row = self._row(key)
             if row is not None:
-                classes.append(self._job_class(key, row, types, now))
+                classes.append(self._unchanged.get(key) or self._job_class(key, row, types, now))
                 keys.append((key[0], key[1]) if not key[5] else ("", 0))
         prices = self._config.prices_usd_per_h
         return Problem(
@@ -283,7 +305,8 @@ class PolicyCore:
         speeds = {t.worker_type: t.steps_per_s for t in row.alone}
         allowed = key[4] or types
         jobs = [self._jobs[job_id] for job_id in self._classes[key]]
-        return JobClass(
+        moving = jobs if self._needs_progress else []
+        job_class = JobClass(
             job_type=key[0],
             scale_factor=key[1],
             priority_weight=key[2],
@@ -292,14 +315,26 @@ class PolicyCore:
             job_ids=tuple(self._classes[key]),
             arrival_ranks=tuple(job.arrival_rank for job in jobs),
             steps_remaining=tuple(
-                max(0.0, (job.spec.total_steps or 0.0) - job.steps) for job in jobs
+                max(0.0, (job.spec.total_steps or 0.0) - job.steps) for job in moving
             ),
-            elapsed_s=tuple(now - job.arrived_at for job in jobs),
+            elapsed_s=tuple(now - job.arrived_at for job in moving),
             slo_remaining_s=tuple(
                 math.inf if job.spec.slo_s is None else job.arrived_at + job.spec.slo_s - now
-                for job in jobs
+                for job in moving
             ),
         )
+        if not moving:
+            self._unchanged[key] = job_class
+        return job_class
+
+    def _workers_by_type(self) -> dict[str, int]:
+        if self._counts is None:
+            self._counts = {}
+            for worker in self._workers.values():
+                available = worker.worker_id not in self._withdrawn
+                before = self._counts.get(worker.worker_type, 0)
+                self._counts[worker.worker_type] = before + available
+        return self._counts
 
     def _pairs(
         self, keys: Sequence[tuple[str, int]], types: tuple[str, ...]

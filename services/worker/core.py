@@ -21,6 +21,7 @@ from schemas.events import (
     LeasesChanged,
     ProgressReported,
     RoundScheduled,
+    TasksStarted,
     TaskStopped,
     WorkerRegistered,
 )
@@ -30,6 +31,8 @@ class DetectWorkers(msgspec.Struct, frozen=True):
     """Find the accelerators; report each that is new or has changed."""
 
     ends_with: ClassVar[tuple[type[Event], ...]] = (WorkerRegistered,)
+    #: Others may follow the one that ends it: what a crash cuts off, the next start detects anew.
+    reports: ClassVar[tuple[type[Event], ...]] = (WorkerRegistered,)
     reporter: str
     known: tuple[WorkerRegistered, ...]
 
@@ -43,6 +46,8 @@ class RunRound(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     ends_with: ClassVar[tuple[type[Event], ...]] = (ProgressReported,)
+    #: What may come before the end.
+    reports: ClassVar[tuple[type[Event], ...]] = (TasksStarted, TaskStopped)
     reporter: str
     round_id: int
     starts_at_s: float
