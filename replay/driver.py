@@ -141,6 +141,8 @@ class Driver:
             writer = self._writers[actor] = Writer(actor, 0)
         if actor not in self._rank:
             index = writer.accepted_count
+        elif self.actors[actor].has_result(cause, index, n):
+            return False
         record = self.log.append(writer.draft(cause, index, n, event), self.now)
         if record is None:
             return False

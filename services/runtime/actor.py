@@ -44,6 +44,8 @@ class Actor:
         self.last_seq = 0
         #: Decisions not yet in the log, in the order in which they were made.
         self.open: dict[OpenKey, Decision] = {}
+        #: {open effect: the ``n`` of each of its results in the log}
+        self._results: dict[OpenKey, set[int]] = {}
         #: Digest of the newest record this actor itself has in the log.
         self.digest = ""
         #: {service actor: its newest epoch}
@@ -85,6 +87,14 @@ class Actor:
             self.open[record.seq, index] = decision
         return decisions
 
+    def has_result(self, cause: int, index: int, n: int) -> bool:
+        """Whether the log has this result of an open effect.
+
+        An effect carried out again after a crash reports from its beginning; what the log has
+        already is not to be appended anew.
+        """
+        return n in self._results.get((cause, index), ())
+
     def elect(self, replica: str, behaviour: int) -> Draft:
         """The record that makes this start the leading one; append it before anything else."""
         event = LeaderElected(epoch=self.epoch + 1, replica=replica, behaviour=behaviour)
@@ -105,13 +115,17 @@ class Actor:
     def _close(self, record: Record) -> None:
         key = (record.cause, record.index)
         decision = self.open.get(key)
-        if not isinstance(decision, Run) or isinstance(record.event, decision.effect.ends_with):
-            self.open.pop(key, None)
+        if isinstance(decision, Run) and not isinstance(record.event, decision.effect.ends_with):
+            self._results.setdefault(key, set()).add(record.n)
+            return
+        self.open.pop(key, None)
+        self._results.pop(key, None)
 
     def _settle(self, elected: LeaderElected) -> None:
         still_open = set(elected.still_open)
         for key in [k for k in self.open if k[0] <= elected.settled and k not in still_open]:
             del self.open[key]
+            self._results.pop(key, None)
 
 
 class Writer:
