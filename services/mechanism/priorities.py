@@ -21,6 +21,9 @@ _HEAD_START = 0.5
 _NOTHING_RECEIVED = 1e9
 #: Rounds' worth of credit that going on in place outweighs: a preemption costs a checkpoint.
 _RUNNING_BONUS = 2.0
+#: Rounds' worth of debt at which it ends. It must outweigh the bonus by some rounds: with less,
+#: who runs would be let off the rest, and go on at the cost of all who wait.
+_DEEPEST_DEBT = _RUNNING_BONUS + 2.0
 #: Rounds' worth of credit per doubling of the scale factor: gangs pack better first than last.
 _GANG_BONUS = 1.0 / 8.0
 
@@ -103,7 +106,7 @@ class CreditPriorities:
     def __init__(self, round_duration_s: float) -> None:
         self._round_s = round_duration_s
         self._claims: Claims | None = None
-        #: (combinations, worker types) seconds owed, never below minus one round.
+        #: (combinations, worker types) seconds owed, never below ``-_DEEPEST_DEBT`` rounds.
         self._credit_s: Floats = np.zeros((0, 0))
         #: (worker types,) worker-seconds granted to entitled pairs in the last round.
         self._granted_s: Floats = np.zeros(0)
@@ -129,7 +132,7 @@ class CreditPriorities:
         assert self._claims is not None
         claims = self._claims
         self._credit_s[rows, columns] -= duration_s
-        np.maximum(self._credit_s, -self._round_s, out=self._credit_s)
+        np.maximum(self._credit_s, -_DEEPEST_DEBT * self._round_s, out=self._credit_s)
         entitled = claims.share[rows, columns] > 0
         workers = claims.scale_factor[rows] * entitled
         granted = np.zeros(len(claims.worker_types))
