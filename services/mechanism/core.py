@@ -125,9 +125,9 @@ class MechanismCore:
 
     def _admit(self, event: JobSubmitted, now: float) -> Sequence[Decision]:
         spec = event.job
-        reason = refusal(spec, self._workers.counts)
-        if reason is None and spec.job_id in self._jobs.active:
+        if spec.job_id in self._jobs.active:
             return ()
+        reason = refusal(spec, self._workers.counts)
         if reason is not None:
             return (Emit(JobRejected(job_id=spec.job_id, reason=reason)),)
         self._jobs.admit(spec)
@@ -175,14 +175,14 @@ class MechanismCore:
         return self._arm(now)
 
     def _take_back(self, event: WorkerReturned, now: float) -> Sequence[Decision]:
-        self._workers.release(event.worker_id)
+        self._workers.found(event.worker_id)
         self._planner.stale = True
         return self._arm(now)
 
     def _drain(self, event: DrainRequested, now: float) -> Sequence[Decision]:
         for worker in self._workers.registered.values():
             if event.worker_id == worker.worker_id or event.server_id == worker.server_id:
-                self._workers.withhold(worker.worker_id, "draining")
+                self._workers.drain(worker.worker_id)
         self._planner.stale = True
         return self._drained()
 
@@ -190,33 +190,34 @@ class MechanismCore:
         """Say of each draining worker, once, that nothing holds it any more."""
         free = [
             worker_id
-            for worker_id, why in self._workers.withheld.items()
-            if why == "draining" and not self._leases.of_worker(worker_id)
+            for worker_id, said in self._workers.draining.items()
+            if not said and not self._leases.of_worker(worker_id)
         ]
-        for worker_id in free:
-            self._workers.withhold(worker_id, "drained")
+        self._workers.draining.update(dict.fromkeys(free, True))
         return tuple(Emit(WorkerDrained(worker_id=worker_id)) for worker_id in free)
 
     def _miss(self, event: WorkerUnreachable, now: float) -> Sequence[Decision]:
-        if event.worker_id not in self._workers.registered:
+        unknown = event.worker_id not in self._workers.registered
+        if unknown or event.worker_id in self._workers.missing:
             return ()
-        self._workers.withhold(event.worker_id, f"unreachable since {event.since_s}")
+        self._workers.miss(event.worker_id, f"unreachable since {event.since_s}")
         self._planner.stale = True
         timer = f"lost/{event.worker_id}/{event.since_s}"
         return (Wake(timer, event.since_s + self._config.worker_lost_after_s),)
 
     def _lose(self, timer: str, now: float) -> Sequence[Decision]:
         """A worker has been unreachable for too long: its jobs go on elsewhere."""
-        _, worker_id, since = timer.split("/")
-        if self._workers.withheld.get(worker_id) != f"unreachable since {since}":
+        worker_id, _, since = timer.removeprefix("lost/").rpartition("/")
+        if self._workers.missing.get(worker_id) != f"unreachable since {since}":
             return ()
-        self._workers.withhold(worker_id, "lost")
+        self._workers.miss(worker_id, "lost")
         lost = self._leases.of_worker(worker_id)
         decisions: list[Decision] = [Emit(WorkerLost(worker_id=worker_id, since_s=float(since)))]
         if lost:
             decisions.append(self._revoke(lost, f"worker {worker_id} is lost"))
-        for held in lost:
-            for job_id in sorted(held.running):
+        for job_id in dict.fromkeys(job for held in lost for job in sorted(held.running)):
+            # A job that has been moved off the worker already has lost nothing.
+            if not self._leases.of_job(job_id):
                 decisions += self._requeue(job_id, f"worker {worker_id} is lost", now)
         return (*decisions, *self._arm(now))
 

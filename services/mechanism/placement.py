@@ -19,8 +19,10 @@ class Workers:
         self.registered: dict[str, WorkerRegistered] = {}
         #: {worker type: workers registered, whether or not they can be leased now}
         self.counts: dict[str, int] = {}
-        #: {worker id not to be leased: why}; changed by ``withhold`` and ``release`` only.
-        self.withheld: dict[str, str] = {}
+        #: {worker id that is not there: "unreachable since ..." or "lost"}
+        self.missing: dict[str, str] = {}
+        #: {worker id to be leased no more: whether it has been said that nothing holds it}
+        self.draining: dict[str, bool] = {}
         #: {worker type: {server: [worker id]}} of those that can; None when out of date.
         self._usable: dict[str, dict[str, list[str]]] | None = None
         self._capacity: dict[str, int] = {}
@@ -32,17 +34,28 @@ class Workers:
             self.counts[before.worker_type] -= 1
         self.registered[worker.worker_id] = worker
         self.counts[worker.worker_type] = self.counts.get(worker.worker_type, 0) + 1
-        self.release(worker.worker_id)
+        self.draining.pop(worker.worker_id, None)
+        self.found(worker.worker_id)
 
-    def withhold(self, worker_id: str, why: str) -> None:
-        """Lease it no more; ``why`` replaces an earlier reason."""
-        self.withheld[worker_id] = why
+    def miss(self, worker_id: str, how: str) -> None:
+        """It is not there."""
+        self.missing[worker_id] = how
         self._usable = None
 
-    def release(self, worker_id: str) -> None:
-        """It can be leased again."""
-        self.withheld.pop(worker_id, None)
+    def found(self, worker_id: str) -> None:
+        """It is there again; if it was to be drained, it still is."""
+        self.missing.pop(worker_id, None)
         self._usable = None
+
+    def drain(self, worker_id: str) -> None:
+        """Lease it no more."""
+        self.draining.setdefault(worker_id, False)
+        self._usable = None
+
+    @property
+    def all_usable(self) -> bool:
+        """Whether every registered worker can be leased."""
+        return not self.missing and not self.draining
 
     def servers(self, worker_type: str) -> Mapping[str, Sequence[str]]:
         """Servers of the type, each with its workers that can be leased."""
@@ -65,7 +78,7 @@ class Workers:
         if self._usable is None:
             self._usable = {}
             for worker in self.registered.values():
-                if worker.worker_id not in self.withheld:
+                if worker.worker_id not in self.missing and worker.worker_id not in self.draining:
                     servers = self._usable.setdefault(worker.worker_type, {})
                     servers.setdefault(worker.server_id, []).append(worker.worker_id)
             self._capacity = {

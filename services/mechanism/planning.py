@@ -219,7 +219,7 @@ def _placed(
 ) -> list[tuple[str, ...]]:
     """Workers for each row; when all keep what they hold, nothing needs to be looked for."""
     keeping = [before.lease.worker_ids for before in held if before is not None]
-    if len(keeping) == len(rows) and not standing.workers.withheld:
+    if len(keeping) == len(rows) and standing.workers.all_usable:
         return keeping
     requests = [
         (int(claims.scale_factor[row]), None if before is None else before.lease.worker_ids)

@@ -70,7 +70,8 @@ class PolicyCore:
     def __init__(self) -> None:
         self._config = ClusterConfigured()
         self._workers: dict[str, WorkerRegistered] = {}
-        self._withdrawn: set[str] = set()
+        self._lost: set[str] = set()
+        self._draining: set[str] = set()
         #: Submitted, not yet admitted: {job id: (spec, arrival time)}.
         self._submitted: dict[str, tuple[JobSpec, float]] = {}
         self._jobs: dict[str, _Job] = {}
@@ -135,24 +136,25 @@ class PolicyCore:
 
     def _register(self, event: WorkerRegistered, now: float) -> Sequence[Decision]:
         self._workers[event.worker_id] = event
-        self._withdrawn.discard(event.worker_id)
+        self._draining.discard(event.worker_id)
+        self._lost.discard(event.worker_id)
         self._recount()
         return self._reset(now)
 
     def _take_back(self, event: WorkerReturned, now: float) -> Sequence[Decision]:
-        self._withdrawn.discard(event.worker_id)
+        self._lost.discard(event.worker_id)
         self._recount()
         return self._reset(now)
 
     def _lose(self, event: WorkerLost, now: float) -> Sequence[Decision]:
-        self._withdrawn.add(event.worker_id)
+        self._lost.add(event.worker_id)
         self._recount()
         return self._reset(now)
 
     def _drain(self, event: DrainRequested, now: float) -> Sequence[Decision]:
         for worker in self._workers.values():
             if event.worker_id == worker.worker_id or event.server_id == worker.server_id:
-                self._withdrawn.add(worker.worker_id)
+                self._draining.add(worker.worker_id)
         self._recount()
         return self._reset(now)
 
@@ -330,8 +332,9 @@ class PolicyCore:
     def _workers_by_type(self) -> dict[str, int]:
         if self._counts is None:
             self._counts = {}
+            withdrawn = self._lost | self._draining
             for worker in self._workers.values():
-                available = worker.worker_id not in self._withdrawn
+                available = worker.worker_id not in withdrawn
                 before = self._counts.get(worker.worker_type, 0)
                 self._counts[worker.worker_type] = before + available
         return self._counts
