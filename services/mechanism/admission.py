@@ -23,6 +23,9 @@ def refusal(spec: JobSpec, workers: Mapping[str, int]) -> str | None:
         return f"total_steps is {spec.total_steps}; it must be a number above 0"
     if not 0 < spec.priority_weight < math.inf:
         return f"priority_weight is {spec.priority_weight}; it must be a number above 0"
+    for worker_type, speed in sorted(spec.declared_throughputs.items()):
+        if not 0 <= speed < math.inf:
+            return f"declared_throughputs of {worker_type} is {speed}; it must be 0 or more steps/s"
     allowed = spec.allowed_worker_types or tuple(workers)
     largest = max((workers.get(t, 0) for t in allowed), default=0)
     if workers and largest < spec.scale_factor:

@@ -45,8 +45,8 @@ class Jobs:
     _class_speeds: dict[ClassKey, dict[str, float]] = field(default_factory=dict)
     #: {job id: {worker type: steps/s alone}}, where a job has an estimate of its own
     _job_speeds: dict[str, dict[str, float]] = field(default_factory=dict)
-    #: Pairs that fit one worker together: {(class, class, worker type)}
-    _pairs: set[tuple[ClassKey, ClassKey, str]] = field(default_factory=set)
+    #: {class: {(other class, worker type)}} that fit one worker together; a pair once, either way
+    _pairs: dict[ClassKey, set[tuple[ClassKey, str]]] = field(default_factory=dict)
 
     def admit(self, spec: JobSpec) -> None:
         """Put a job on the books."""
@@ -66,10 +66,11 @@ class Jobs:
             return
         key = (row.job_type, row.scale_factor)
         self._class_speeds[key] = speeds
-        for pair in row.beside:
-            other = (pair.other_job_type, row.scale_factor)
-            if pair.steps_per_s > 0 and pair.other_steps_per_s > 0:
-                self._pairs |= {(key, other, pair.worker_type), (other, key, pair.worker_type)}
+        self._pairs[key] = {
+            ((pair.other_job_type, row.scale_factor), pair.worker_type)
+            for pair in row.beside
+            if pair.steps_per_s > 0 and pair.other_steps_per_s > 0
+        }
 
     def speeds(self, job: Job) -> dict[str, float] | None:
         """{worker type: steps/s}, None while nothing is known."""
@@ -91,4 +92,8 @@ class Jobs:
             if allowed and worker_type not in allowed:
                 return False
         first, last = members[0], members[-1]
-        return first is last or (first.key, last.key, worker_type) in self._pairs
+        return (
+            first is last
+            or (last.key, worker_type) in self._pairs.get(first.key, ())
+            or (first.key, worker_type) in self._pairs.get(last.key, ())
+        )
