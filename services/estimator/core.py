@@ -8,6 +8,7 @@ published between classes, never between jobs.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
+from itertools import takewhile
 
 from schemas.decisions import Decision, Emit
 from schemas.domain import JobSpec, PairThroughput, Throughput, ThroughputRow
@@ -32,7 +33,7 @@ class EstimatorCore:
         self._alone: dict[ClassKey, tuple[Throughput, ...]] = {}
         #: {class: {other class: pair rows as seen from the class}}
         self._beside: dict[ClassKey, dict[ClassKey, list[PairThroughput]]] = {}
-        #: {class: the row last published}
+        #: {class: the row last published}, in the order of first publication
         self._published: dict[ClassKey, ThroughputRow] = {}
         #: Jobs submitted before any table.
         self._waiting: list[JobSpec] = []
@@ -105,12 +106,13 @@ class EstimatorCore:
         return (Emit(ThroughputUnknown(job_id=spec.job_id, reason=self._unknown(key))),)
 
     def _publish(self, key: ClassKey) -> Sequence[Decision]:
-        """Publish the class, with its pairs among the classes published so far."""
+        """Publish the class, with its pairs among the classes published before it."""
         beside = self._beside.get(key, {})
+        earlier = set(takewhile(lambda other: other != key, self._published))
         pairs = tuple(
             pair
             for other in sorted(beside)
-            if other == key or other in self._published
+            if other == key or other in earlier
             for pair in beside[other]
         )
         row = ThroughputRow(
