@@ -121,6 +121,8 @@ class Cluster:
         self._saved: dict[str, float] = {}
         #: {lease id: last round known to hold it}
         self._held_to_round: dict[str, int] = {}
+        #: (lease id, job id) stopped by order: a round planned before the order must not run them.
+        self._stopped: set[tuple[str, str]] = set()
         #: Effects under way: {(reporter, round): how to report its results again}
         self._rounds: dict[tuple[str, int], _Round] = {}
 
@@ -165,7 +167,11 @@ class Cluster:
 
     def _start(self, lease: Lease, effect: RunRound, current: _Round) -> _Task | None:
         """Load the newest checkpoints; jobs that turn out to be complete are left out."""
-        specs = {spec.job_id: spec for spec in lease.tasks}
+        specs = {
+            spec.job_id: spec
+            for spec in lease.tasks
+            if (lease.lease_id, spec.job_id) not in self._stopped
+        }
         steps = {job_id: self._saved.get(job_id, 0.0) for job_id in specs}
         steps = {job: done for job, done in steps.items() if done < specs[job].total_steps}
         if not steps:
@@ -283,15 +289,18 @@ class Cluster:
     # --- revocation ------------------------------------------------------------------------------
 
     def _stop(self, effect: StopTask, now: float) -> AnyEvent:
+        self._stopped.add((effect.lease_id, effect.job_id))
         task = self._tasks.get(effect.lease_id)
+        run_s = 0.0
         saved = steps = self._saved.get(effect.job_id, 0.0)
         if task is not None and effect.job_id in task.steps:
             task.advance(now)
             steps = task.steps.pop(effect.job_id)
+            run_s = max(0.0, now - task.effect.starts_at_s)
             if task.steps:
                 task.set_rates(self._rates)
                 self._foresee(task)
             else:
                 self._forget(effect.lease_id)
-        row = TaskProgress(effect.lease_id, effect.job_id, steps, saved, 0.0)
+        row = TaskProgress(effect.lease_id, effect.job_id, steps, saved, run_s)
         return TaskStopped(reporter=effect.reporter, task=row, reason="cancelled")
