@@ -34,11 +34,18 @@ def refusal(spec: JobSpec, workers: Mapping[str, int]) -> str | None:
     return None
 
 
-def hopeless(spec: JobSpec, speeds: Mapping[str, float]) -> str | None:
+def hopeless(spec: JobSpec, speeds: Mapping[str, float], workers: Mapping[str, int]) -> str | None:
     """Why a job of these throughputs, {worker type: steps/s}, can never run, or None."""
     allowed = spec.allowed_worker_types
-    if any(speed > 0 for t, speed in speeds.items() if not allowed or t in allowed):
-        return None
     known = ", ".join(f"{t}: {speed:g}" for t, speed in sorted(speeds.items())) or "none"
+    usable = [t for t, speed in speeds.items() if speed > 0 and (not allowed or t in allowed)]
+    if usable:
+        if not workers or max(workers.get(t, 0) for t in usable) >= spec.scale_factor:
+            return None
+        counts = ", ".join(f"{t}: {workers.get(t, 0)}" for t in sorted(usable))
+        return (
+            f"asks for {spec.scale_factor} workers of one type that it can run on; there are "
+            f"{counts} (steps/s known: {known})"
+        )
     limit = f" of the allowed {', '.join(allowed)}" if allowed else ""
     return f"throughput is 0 on every worker type{limit} (steps/s known: {known})"

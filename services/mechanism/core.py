@@ -151,7 +151,7 @@ class MechanismCore:
         """Reject an admitted job that turns out unable to run anywhere."""
         job = self._jobs.active[job_id]
         speeds = self._jobs.speeds(job)
-        reason = None if speeds is None else hopeless(job.spec, speeds)
+        reason = None if speeds is None else hopeless(job.spec, speeds, self._workers.counts)
         return () if reason is None else self._reject(job_id, reason)
 
     def _give_up(self, event: ThroughputUnknown, now: float) -> Sequence[Decision]:
