@@ -48,9 +48,9 @@ def las(arrays: ClassArrays, dual_tolerance: float = 1e-6) -> ReferenceOptimum:
     per_share = arrays.scale_factors / (arrays.weights * arrays.equal_throughputs())
     a = arrays.throughputs * per_share[:, None]
     m, s, N = arrays.counts, arrays.scale_factors, arrays.num_workers
-    y = cvxpy.Variable(a.shape, nonneg=True)
-    t = cvxpy.Variable()
-    gained = cvxpy.sum(cvxpy.multiply(a, y), axis=1) / m
+    y: Any = cvxpy.Variable(a.shape, nonneg=True)
+    t: Any = cvxpy.Variable()
+    gained: Any = cvxpy.sum(cvxpy.multiply(a, y), axis=1) / m
     feasible = [cvxpy.sum(y, axis=1) <= m, s @ y <= N, y[~arrays.usable] == 0]
 
     levels = np.zeros(len(m))
@@ -66,7 +66,7 @@ def las(arrays: ClassArrays, dual_tolerance: float = 1e-6) -> ReferenceOptimum:
     # Room for the rounding in the levels found above; its worth is added back.
     slack = 1e-9
     reached = gained / levels >= 1 - slack
-    least = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum(s @ y)), [reached, *feasible])
+    least: Any = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum(s @ y)), [reached, *feasible])
     _solve(least)
     worker_time = float(least.value) + slack * float(np.sum(reached.dual_value))
     return ReferenceOptimum(levels=levels, worker_time=worker_time)

@@ -44,6 +44,7 @@ class _Highs(highspy.Highs):  # type: ignore[misc]  # highspy carries no types
     def enableCallbacks(self) -> None:  # noqa: N802  # highspy's name
         """Do not."""
 
+
 #: What the second attempt, from scratch, does otherwise.
 _PATIENT_OPTIONS: dict[str, bool | int | float | str] = {
     "presolve": "on",
@@ -66,21 +67,24 @@ class Solution:
         The same of the columns' bounds.
     objective : float
         Value of the optimum.
+    accuracy : float
+        What is smaller than this, in values and duals near 1, may be noise.
     """
 
     values: Floats
     row_duals: Floats
     reduced_costs: Floats
     objective: float
+    accuracy: float
 
-    def is_unique(self, tolerance: float = 1e-9) -> bool:
+    def is_unique(self) -> bool:
         """Whether the duals prove that no other point is optimal.
 
         They do when as many bounds have a dual as there are columns: those bounds are tight in
         all optima and leave a basic solution no freedom.
         """
-        pinned = np.count_nonzero(np.abs(self.row_duals) > tolerance)
-        pinned += np.count_nonzero(np.abs(self.reduced_costs) > tolerance)
+        pinned = np.count_nonzero(np.abs(self.row_duals) > self.accuracy)
+        pinned += np.count_nonzero(np.abs(self.reduced_costs) > self.accuracy)
         return bool(pinned >= len(self.values))
 
 
@@ -186,6 +190,7 @@ class LinearProgram:
             row_duals=np.array(solution.row_dual),
             reduced_costs=np.array(solution.col_dual),
             objective=float(self._highs.getInfo().objective_function_value),
+            accuracy=1e-9,
         )
 
     def _solve_by_clarabel(self, words: list[str]) -> Solution | None:
@@ -215,4 +220,10 @@ class LinearProgram:
         multipliers = np.array(answer.z)
         np.add.at(duals, below, multipliers[: len(below)])
         np.add.at(duals, above, -multipliers[len(below) :])
-        return Solution(np.array(answer.x), duals[:rows], duals[rows:], float(answer.obj_val))
+        return Solution(
+            values=np.array(answer.x),
+            row_duals=duals[:rows],
+            reduced_costs=duals[rows:],
+            objective=float(answer.obj_val),
+            accuracy=1e-6,
+        )

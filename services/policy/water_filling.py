@@ -27,8 +27,6 @@ from services.policy.solver import INF, Floats, LinearProgram, Solution
 
 #: Relative distance below which two levels are one.
 _SAME_LEVEL = 1e-9
-#: A share of all the workers' worth below this is solver noise, and the type is free.
-_FREE = 1e-9
 #: Needs are met when the busiest type is overfull by no more than this.
 _MET = 1e-12
 #: Weight of the tie-break beside worker time, which it may raise by at most this fraction.
@@ -114,6 +112,7 @@ def fill(
         active &= ~held
         # Who can still rise does so on free types alone: priced ones are full of those held.
         free = np.where(stage.worth > 0, 0.0, free)
+        free = free / (free.sum() or 1.0)
         reachable = np.where(active[:, None], reachable * (free > 0), reachable)
         limits = reachable.max(axis=1)
 
@@ -153,8 +152,6 @@ def _raise(
     highest = float(limits[active].max())
     stage: _Stage | None = None
     while True:
-        worth = np.where(worth > _FREE * worth.sum(), worth, 0.0)
-        worth = worth / (worth.sum() or 1.0)
         hull = cheapest(reachable, loads * worth)
         left = float(worth.sum() - hull.costs(levels).sum())
         level = min(hull.affordable_level(active, left), highest)
@@ -229,9 +226,13 @@ class _Needs:
         return bool((np.bincount(self._classes, given) >= needs * (1 - _MET)).all())
 
     def worth(self) -> Floats:
-        """(worker types,) what the workers of each type are worth, in any unit."""
-        duals = np.maximum(-self._solution.row_duals[2 * len(self._reachable) :], 0.0)
-        return np.where(self._loads.any(axis=0), duals, 0.0)
+        """(worker types,) part of each type in the worth of all workers; 0 of a free type."""
+        worth = np.where(
+            self._loads.any(axis=0), -self._solution.row_duals[2 * len(self._reachable) :], 0.0
+        )
+        worth = np.where(worth > self._solution.accuracy * worth.sum(), worth, 0.0)
+        normalised: Floats = worth / (worth.sum() or 1.0)
+        return normalised
 
     def shares(self, needs: Floats, demands: Floats, tie_breakers: Callable[[], Floats]) -> Floats:
         """Shares, (classes, worker types), that meet the needs with the least worker time."""
