@@ -64,6 +64,8 @@ def _ranked(
     rows, columns = pairs
     sort_keys: list[NDArray[Any]] = [columns, claims.arrival[rows]]
     sort_keys += [-key[rows, columns] for key in reversed(keys)]
+    # A key may rank a filler above an entitled pair in debt; it is served after it all the same.
+    sort_keys.append(claims.share[rows, columns] <= 0)
     if type_order is not None:
         visit = np.empty(len(type_order), dtype=np.intp)
         visit[list(type_order)] = np.arange(len(type_order))
