@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +37,8 @@ class JobLine:
     first_start_s: float | None = None
     completion_s: float | None = None
     outcome: str = "waiting"
+    #: Why it was rejected or has failed.
+    reason: str = ""
     #: Seconds it held workers, and of these, loading and saving checkpoints.
     run_s: float = 0.0
     load_s: float = 0.0
@@ -81,6 +84,7 @@ class Summary:
         self.rounds = 0
         self.solves = 0
         self.failed_solves = 0
+        self.last_solve_failure = ""
         self.starts = 0
         self.renewals = 0
         #: Leases that ended without the job being done: it had to give its workers up.
@@ -133,6 +137,7 @@ class Summary:
         if event.job_id in self.jobs:
             outcome = {JobRejected: "rejected", JobCancelled: "cancelled", JobFailed: "failed"}
             self.jobs[event.job_id].outcome = outcome[type(event)]
+            self.jobs[event.job_id].reason = getattr(event, "reason", "")
         self._open.discard(event.job_id)
 
     def _round(self, event: RoundScheduled, at: float) -> None:
@@ -189,6 +194,7 @@ class Summary:
 
     def _unsolved(self, event: AllocationFailed, at: float) -> None:
         self.failed_solves += 1
+        self.last_solve_failure = event.reason
 
     def figures(self) -> Figures:
         """The figures over the measured jobs; times of jobs that are not done do not count."""
@@ -216,11 +222,14 @@ class Summary:
             rounds=self.rounds,
             solves=self.solves,
             failed_solves=self.failed_solves,
+            last_solve_failure=self.last_solve_failure,
             starts=self.starts,
             renewals=self.renewals,
             preemptions=self.preemptions,
             jobs=len(jcts),
             outcomes=outcomes,
+            reasons=dict(Counter(job.reason for job in self.jobs.values() if job.reason)),
+            time_spent_s=_time_spent([line for line in lines if line.completion_s is not None]),
             run_s=sum(line.run_s for line in lines),
             load_s=sum(line.load_s for line in lines),
             save_s=sum(line.save_s for line in lines),
@@ -243,6 +252,8 @@ class Figures:
     rounds: int
     solves: int
     failed_solves: int
+    #: In the solver's own words; empty if none failed.
+    last_solve_failure: str
     #: Leases granted anew, renewed, and ended with their job undone.
     starts: int
     renewals: int
@@ -250,10 +261,26 @@ class Figures:
     #: Measured jobs that are complete, and all measured jobs by outcome.
     jobs: int
     outcomes: dict[str, int]
+    #: {why jobs were rejected or failed: how many}, of all jobs, measured or not.
+    reasons: dict[str, int]
+    #: {waiting, running, loading, saving: seconds} of the complete jobs; together, their JCTs.
+    time_spent_s: dict[str, float]
     #: Seconds jobs held workers, summed, and of these, loading and saving checkpoints.
     run_s: float
     load_s: float
     save_s: float
+
+
+def _time_spent(complete: Sequence[JobLine]) -> dict[str, float]:
+    loading, saving = (sum(getattr(j, name) for j in complete) for name in ("load_s", "save_s"))
+    held = sum(line.run_s for line in complete)
+    jct = sum(line.jct_s or 0.0 for line in complete)
+    return {
+        "waiting": jct - held,
+        "running": held - loading - saving,
+        "loading": loading,
+        "saving": saving,
+    }
 
 
 def _ratio(part: float, whole: float) -> float:

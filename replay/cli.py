@@ -1,0 +1,166 @@
+"""The ``gavel`` command: what there is, how errors are told, what exit codes mean.
+
+A command's module is imported when the command is used, so that ``gavel --help`` is quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.text import Text
+from typer.core import TyperGroup
+
+from replay import cli_log
+from replay.cli_options import OptionError, examples
+from replay.cli_simulate import simulate
+
+OK, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
+
+_EXIT_CODES = f"""\
+Exit codes: {OK} done; {FAILED} what was asked for failed (no job finished, a log does not verify, \
+a disk is full); {WRONG_USAGE} wrong usage or bad input, nothing was done; {INTERRUPTED} \
+interrupted, the log written so far is whole."""
+
+
+class _Commands(TyperGroup):
+    """Commands whose errors are one red line, and an exit code that says whose fault it was."""
+
+    def main(self, *args: Any, **extra: Any) -> NoReturn:
+        """Run one command, and exit."""
+        try:
+            code = super().main(*args, **{**extra, "standalone_mode": False})
+        except Exception as error:  # noqa: BLE001 - what is not the user's is raised again
+            code = _tell(error)
+        if code == INTERRUPTED:
+            _print_red("interrupted")
+        sys.exit(code or OK)
+
+
+def _tell(error: Exception) -> int:
+    """Say what is wrong, if it is a matter for the user; our own bugs are raised again."""
+    code = _blame(error)
+    if code is None:
+        raise error
+    message = (
+        error.format_message() if isinstance(error, typer.TyperException) else _in_words(error)
+    )
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return code
+    _print_red(message)
+    return code
+
+
+def _print_red(message: str) -> None:
+    line = Text("gavel: ", "bold red").append(message, "not bold")
+    Console(stderr=True, soft_wrap=True, highlight=False).print(line)
+
+
+def _blame(error: Exception) -> int | None:
+    """Exit code of an error that is not a bug of ours, else None."""
+    if isinstance(error, typer.TyperException):
+        return WRONG_USAGE
+    if isinstance(error, OptionError | FileNotFoundError | PermissionError):
+        return WRONG_USAGE
+    if isinstance(error, OSError):
+        return FAILED
+    from replay.traces.errors import TraceError  # noqa: PLC0415 - only once something is wrong
+    from replay.traces.generate import GenerateError  # noqa: PLC0415 - as above
+    from schemas.record import NewerSchemaError  # noqa: PLC0415 - as above
+    from services.estimator.tables import TableError  # noqa: PLC0415 - as above
+    from services.policy.problem import PolicyError  # noqa: PLC0415 - as above
+    from services.runtime.log import LogError  # noqa: PLC0415 - as above
+
+    bad_input = (TraceError, GenerateError, NewerSchemaError, TableError, PolicyError, LogError)
+    return WRONG_USAGE if isinstance(error, bad_input) else None
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="A scheduler for deep-learning training on mixed accelerators, its log and its simulator.",
+    epilog="\n\n".join(
+        (
+            examples(
+                "gavel demo",
+                "gavel simulate --generate --jobs 50 --cluster v100=8,k80=8 --log run.jsonl",
+                "gavel log story run.jsonl 17",
+                "gavel verify run.jsonl",
+            ),
+            _EXIT_CODES,
+        )
+    ),
+)
+app.command(
+    epilog=examples(
+        "gavel simulate --generate --multi-gpu --jobs 200 --seed 1 --log run.jsonl.zst",
+        "gavel simulate --trace jobs.trace --throughputs rates.json --policy las:agnostic",
+        "gavel simulate --trace jobs.jsonl --cluster v100=8,k80=16 --servers v100=4 --json",
+        "gavel simulate --trace jobs.trace --mode paper --window 4000:5000",
+    )
+)(simulate)
+app.add_typer(cli_log.app, name="log")
+
+
+@app.command(epilog=examples("gavel demo"))
+def demo() -> int:
+    """Run two policies over the same jobs on 36 mixed GPUs, and look into the log."""
+    from replay import cli_demo  # noqa: PLC0415 - numpy and the solvers take their time to load
+
+    return cli_demo.run()
+
+
+@app.command()
+def policies() -> None:
+    """List the policies that --policy takes, and what each optimises."""
+    from replay import views  # noqa: PLC0415 - the policies import numpy and the solvers
+    from services.policy.catalog import POLICIES  # noqa: PLC0415 - as above
+
+    views.out().print(views.policies(POLICIES))
+
+
+@app.command(epilog=examples("gavel verify run.jsonl.zst"))
+def verify(
+    log: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A log file.")],
+) -> int:
+    """Decide everything in a log anew, and compare: records, digests, the file's own seal."""
+    from replay import cli_verify  # noqa: PLC0415 - numpy and the solvers take their time to load
+
+    return cli_verify.run(log)
+
+
+@app.command()
+def version() -> None:
+    """Print the versions of the program, of the log's schema and of the cores' behaviour."""
+    from importlib import metadata  # noqa: PLC0415 - seldom needed
+
+    from replay.driver import BEHAVIOUR  # noqa: PLC0415 - as above
+    from schemas.record import SCHEMA  # noqa: PLC0415 - as above
+
+    try:
+        release = metadata.version("gavel-scheduler")
+    except metadata.PackageNotFoundError:
+        release = "(not installed)"
+    print(f"gavel {release}, schema {SCHEMA}, behaviour {BEHAVIOUR}")
+
+
+def main() -> NoReturn:
+    """Entry point of the console script."""
+    app(prog_name="gavel")
+    raise AssertionError("a command exits by itself")
+
+
+if __name__ == "__main__":
+    main()

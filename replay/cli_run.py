@@ -1,0 +1,320 @@
+"""Carries out ``gavel simulate``: checks what was typed, runs it, writes what was asked for.
+
+Everything is checked before the first file is made: a wrong option leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, get_args
+
+import msgspec
+
+from replay import cli_options as options
+from replay import views
+from replay.cli_options import OptionError
+from replay.cli_simulate import Request
+from replay.modes import MODES, paper_mode
+from replay.simulate import Simulation, build_workers
+from replay.summary import Figures, JobLine
+from replay.traces.generate import generate
+from replay.traces.reader import Trace, Unknown, read_trace
+from replay.traces.tables import builtin_table, read_table
+from schemas.events import ClusterConfigured, WorkerRegistered
+from schemas.record import Record
+from services.estimator.tables import ThroughputTable
+from services.policy.catalog import resolve
+from services.runtime.file_log import FileLog
+from services.runtime.log import Log, MemoryLog
+
+#: USD per worker and hour: Google Cloud's preemptible prices of 2020, as in the paper's artifact.
+PRICES_USD_PER_H = {"k80": 0.135, "p100": 0.43, "v100": 0.74}
+
+#: Of the traces that ``--generate`` draws.
+JOBS, MEAN_GAP_S = 100, 1800.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A request found to make sense: all that a simulation is made of."""
+
+    config: ClusterConfigured
+    cluster: Mapping[str, int]
+    servers: Mapping[str, int]
+    workers: Sequence[WorkerRegistered]
+    table: ThroughputTable
+    trace: Trace
+    window: tuple[int, int]
+    load_s: float
+    save_s: float
+    lag_seed: int | None
+
+    def settings(self) -> dict[str, Any]:
+        """What decides the outcome, by name, in words and numbers."""
+        settings = msgspec.structs.asdict(self.config)
+        orders = settings["type_orders"]
+        settings["type_orders"] = f"{len(orders)} orders" if len(orders) > 1 else list(*orders)
+        settings["plan_lead_s"] = self.config.plan_lead()
+        return settings | {
+            "cluster": dict(self.cluster),
+            "workers_per_server": dict(self.servers),
+            "checkpoint_load_s": self.load_s,
+            "checkpoint_save_s": self.save_s,
+            "window": list(self.window),
+            "lag_seed": self.lag_seed,
+            "throughputs": self.table.source,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a run came to."""
+
+    plan: Plan
+    figures: Figures
+    jobs: Mapping[str, JobLine]
+    records: int
+    wall_s: float
+    solve_wall_s: float
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether a measured job is complete, and none was left undone."""
+        left = self.figures.outcomes.keys() & {"waiting", "running"}
+        return self.figures.jobs > 0 and not left
+
+    def as_json(self) -> dict[str, Any]:
+        """The figures, and what they were got with."""
+        trace = self.plan.trace
+        return {
+            **msgspec.to_builtins(self.figures),
+            "records": self.records,
+            "wall_s": round(self.wall_s, 3),
+            "solve_wall_s": round(self.solve_wall_s, 3),
+            "trace": {
+                "source": trace.source,
+                "jobs": trace.kept,
+                "repaired": dict(trace.repaired),
+                "refused": dict(trace.refused),
+            },
+            "settings": self.plan.settings(),
+            "notes": views.notes(self),
+        }
+
+
+def run(request: Request) -> int:
+    """Do as asked; returns the exit code.
+
+    Raises
+    ------
+    OptionError, TraceError, TableError, GenerateError, PolicyError
+        What was asked makes no sense; nothing was done.
+    OSError
+        A file cannot be read or written.
+    KeyboardInterrupt
+        Ctrl-C was pressed; the log is closed and holds all that had happened.
+    """
+    plan = check(request)
+    _check_outputs(request)
+    if request.log is not None:
+        request.log.unlink(missing_ok=True)
+    log = MemoryLog() if request.log is None else FileLog(request.log)
+    try:
+        with views.job_progress(len(plan.trace.jobs), quiet=request.json) as observe:
+            result = carry_out(plan, log, observe)
+    except KeyboardInterrupt:
+        if request.log is not None:
+            print(f"{request.log} ends with record {log.last_seq}, sealed", file=sys.stderr)
+        raise
+    if request.jobs_json is not None:
+        write_jobs(result, request.jobs_json)
+    if request.json:
+        print(msgspec.json.format(msgspec.json.encode(result.as_json())).decode())
+    else:
+        views.out().print(views.result(result))
+    return 0 if result.succeeded else 1
+
+
+def check(request: Request) -> Plan:
+    """Make sense of a request.
+
+    Raises
+    ------
+    OptionError, TraceError, TableError, GenerateError, PolicyError
+        There is none; see ``run``.
+    """
+    table = builtin_table() if request.throughputs is None else read_table(request.throughputs)
+    cluster = options.counts("--cluster", request.cluster)
+    for worker_type in cluster:
+        options.one_of("--cluster", worker_type, table.worker_types())
+    servers = options.counts("--servers", request.servers, least=1) if request.servers else {}
+    prices = options.prices("--prices", request.prices) if request.prices else {}
+    for option, mentioned in (("--servers", servers), ("--prices", prices)):
+        for worker_type in mentioned:
+            options.one_of(option, worker_type, cluster)
+    config = _config(request)
+    load_s, save_s = _checkpoint_seconds(request, config)
+    trace = _trace(request, table)
+    _check_speeds_known(trace, table)
+    window = (0, trace.kept)
+    if request.window:
+        window = options.window("--window", request.window, trace.kept)
+    return Plan(
+        config=config,
+        cluster=cluster,
+        servers=servers,
+        workers=build_workers(cluster, servers, PRICES_USD_PER_H | prices),
+        table=table,
+        trace=trace,
+        window=window,
+        load_s=load_s,
+        save_s=save_s,
+        lag_seed=request.lag,
+    )
+
+
+def carry_out(plan: Plan, log: Log, *observers: Callable[[Record], None]) -> Result:
+    """Simulate; the log is closed whatever happens, between two records.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        Ctrl-C was pressed.
+    """
+    started = time.perf_counter()
+    with contextlib.closing(log), _interruptible() as raise_if_interrupted:
+        simulation = Simulation(
+            log,
+            plan.config,
+            plan.workers,
+            plan.table,
+            plan.trace.jobs,
+            load_s=plan.load_s,
+            save_s=plan.save_s,
+            window=plan.window,
+            lag_seed=plan.lag_seed,
+            observers=(*observers, raise_if_interrupted),
+        )
+        summary = simulation.run()
+    return Result(
+        plan=plan,
+        figures=summary.figures(),
+        jobs=summary.jobs,
+        records=log.last_seq,
+        wall_s=time.perf_counter() - started,
+        solve_wall_s=simulation.policy_executor.wall_s,
+    )
+
+
+def write_jobs(result: Result, path: Path) -> None:
+    """Write each submitted job's times (s) and outcome, by job id."""
+    lines = {
+        job_id: {
+            "job_type": job.job_type,
+            "scale_factor": job.scale_factor,
+            "arrival_s": job.arrival_s,
+            "first_start_s": job.first_start_s,
+            "completion_s": job.completion_s,
+            "jct_s": job.jct_s,
+            "outcome": job.outcome,
+            **({"reason": job.reason} if job.reason else {}),
+        }
+        for job_id, job in result.jobs.items()
+    }
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(lines)) + b"\n")
+
+
+def _check_outputs(request: Request) -> None:
+    """Check that files can be made, and that none is read here or made twice."""
+    taken = {path.resolve() for path in (request.trace, request.throughputs) if path is not None}
+    for option, path in (("--log", request.log), ("--jobs-json", request.jobs_json)):
+        if path is None:
+            continue
+        options.new_file(option, path, force=request.force)
+        if path.resolve() in taken:
+            raise OptionError(option, str(path), "a file that no other option names")
+        taken.add(path.resolve())
+
+
+def _config(request: Request) -> ClusterConfigured:
+    resolve(request.policy)
+    options.one_of("--mode", request.mode, MODES)
+    round_s = options.seconds("--round", request.round)
+    if request.mode == "paper":
+        return paper_mode(request.policy, round_s, request.seed)
+    return MODES[request.mode](request.policy, round_s)
+
+
+def _checkpoint_seconds(request: Request, config: ClusterConfigured) -> tuple[float, float]:
+    if not request.checkpoint_seconds:
+        return 0.0, 0.0
+    if config.round_end != "grid":
+        expected = f"none, as {request.mode} mode charges no time for checkpoints"
+        raise OptionError("--checkpoint-seconds", request.checkpoint_seconds, expected)
+    return options.checkpoint_seconds(
+        "--checkpoint-seconds", request.checkpoint_seconds, config.round_duration_s
+    )
+
+
+def _trace(request: Request, table: ThroughputTable) -> Trace:
+    options.one_of("--unknown", request.unknown, get_args(Unknown))
+    if (request.trace is None) != request.generate:
+        given = "both" if request.generate else "neither"
+        raise OptionError("--trace or --generate", given, "one of the two: jobs come from it")
+    if request.trace is not None:
+        drawn = {"--jobs": request.jobs, "--mean-gap": request.mean_gap}
+        drawn["--multi-gpu"] = request.multi_gpu or None
+        for option, value in drawn.items():
+            if value is not None:
+                raise OptionError(option, value, "none with --trace: it goes with --generate")
+        unknown: Unknown = "skip" if request.unknown == "skip" else "reject"
+        return read_trace(
+            request.trace, table, unknown=unknown, reference_type=request.reference_type
+        )
+    num_jobs = JOBS if request.jobs is None else request.jobs
+    if num_jobs < 1:
+        raise OptionError("--jobs", num_jobs, "1 or more")
+    gap_s = MEAN_GAP_S if request.mean_gap is None else request.mean_gap
+    options.seconds("--mean-gap", gap_s, zero=True)
+    jobs = generate(num_jobs, gap_s, request.multi_gpu, request.seed, table, request.reference_type)
+    return Trace(f"generated, seed {request.seed}", jobs, {}, {})
+
+
+def _check_speeds_known(trace: Trace, table: ThroughputTable) -> None:
+    """Refuse jobs that the simulated accelerators would run at no speed, for ever."""
+    known = set(table.classes())
+    for job in trace.jobs:
+        if (job.job_type, job.scale_factor) not in known:
+            expected = (
+                f"a table with {job.job_type!r} at scale factor {job.scale_factor} (job "
+                f"{job.job_id}): what a job declares is a claim, not the speed it is run at"
+            )
+            raise OptionError("--throughputs", table.source, expected)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[Callable[[Record], None]]:
+    """Put Ctrl-C off until the record at hand is in the log; a second one does not wait."""
+    pressed = False
+
+    def press(_number: int, _frame: FrameType | None) -> None:
+        nonlocal pressed
+        pressed = True
+        signal.signal(signal.SIGINT, before)
+
+    def raise_if_interrupted(_record: Record) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield raise_if_interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)

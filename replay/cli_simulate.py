@@ -1,0 +1,123 @@
+"""``gavel simulate``: its options, which are also its manual. The work is in ``cli_run.py``."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+# One help panel each.
+_jobs, _cluster, _run, _output = (
+    functools.partial(typer.Option, rich_help_panel=panel)
+    for panel in ("Jobs", "Cluster", "How it is run", "Output")
+)
+_file = {"exists": True, "dir_okay": False, "readable": True}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What was asked for: each option as it was typed, not yet checked."""
+
+    trace: Annotated[
+        Path | None,
+        _jobs(
+            help="Trace to submit: the paper artifact's 7, 10 or 12 columns, or JSON lines.",
+            **_file,
+        ),
+    ] = None
+    generate: Annotated[
+        bool,
+        _jobs("--generate", help="Draw jobs instead: Poisson arrivals, lengths as in the paper."),
+    ] = False
+    jobs: Annotated[int | None, _jobs(help="With --generate: how many (100).")] = None
+    mean_gap: Annotated[
+        float | None, _jobs(help="With --generate: mean seconds between arrivals (1800).")
+    ] = None
+    multi_gpu: Annotated[
+        bool, _jobs("--multi-gpu", help="With --generate: 30 % of jobs need 2, 4 or 8 workers.")
+    ] = False
+    seed: Annotated[
+        int, _jobs(min=0, help="Of the jobs drawn, and of paper mode's shuffled worker types.")
+    ] = 0
+    unknown: Annotated[
+        str,
+        _jobs(
+            metavar="reject|skip", help="A job class without throughput: no run, or leave it out."
+        ),
+    ] = "reject"
+    cluster: Annotated[str, _cluster(metavar="TYPE=N,...", help="Workers of each type.")] = (
+        "v100=36,p100=36,k80=36"
+    )
+    servers: Annotated[
+        str,
+        _cluster(
+            metavar="TYPE=N,...", help="Workers to a server (1); the last server may hold fewer."
+        ),
+    ] = ""
+    prices: Annotated[
+        str,
+        _cluster(
+            metavar="TYPE=USD,...",
+            help="Per worker and hour (k80=0.135, p100=0.43, v100=0.74).",
+        ),
+    ] = ""
+    throughputs: Annotated[
+        Path | None,
+        _cluster(
+            help="Steps/s: the paper artifact's JSON, our CSV or our JSON (a built-in table).",
+            **_file,
+        ),
+    ] = None
+    reference_type: Annotated[
+        str, _cluster(help="Worker type that durations in a trace are meant on.")
+    ] = "v100"
+    policy: Annotated[str, _run(help="One of `gavel policies`.")] = "las"
+    mode: Annotated[
+        str,
+        _run(metavar="default|paper", help="How a real cluster runs, or the paper's simulator."),
+    ] = "default"
+    round: Annotated[float, _run(help="Seconds a round lasts.")] = 360.0
+    window: Annotated[
+        str,
+        _run(
+            metavar="FIRST:LAST",
+            help="Measure jobs FIRST to LAST - 1, counted from 0 by arrival (all); others "
+            "keep arriving until these are done.",
+        ),
+    ] = ""
+    checkpoint_seconds: Annotated[
+        str,
+        _run(metavar="S|LOAD,SAVE", help="To load and to save a checkpoint when a job moves (0)."),
+    ] = ""
+    lag: Annotated[
+        int | None,
+        _run(metavar="SEED", min=0, help="Delay appends and deliveries, as a network would."),
+    ] = None
+    log: Annotated[
+        Path | None, _output(help="Write the log here; .zst at its end means compressed.")
+    ] = None
+    jobs_json: Annotated[Path | None, _output(help="Write every job's times and outcome here.")] = (
+        None
+    )
+    json: Annotated[bool, _output("--json", help="Print one JSON object, no tables.")] = False
+    force: Annotated[bool, _output("--force", help="Replace files that exist.")] = False
+
+
+def simulate(**options: Any) -> int:
+    """Submit a trace to a simulated cluster; print what the schedule comes to.
+
+    The four services that run live run here over a virtual clock: what they do is in the log.
+    Equal arguments write equal logs, byte for byte.
+    """
+    from replay import cli_run  # noqa: PLC0415 - numpy and the solvers take their time to load
+
+    return cli_run.run(Request(**options))
+
+
+# The fields of the request are the options of the command.
+vars(simulate)["__signature__"] = inspect.signature(Request, eval_str=True)
+simulate.__annotations__ = get_type_hints(Request, include_extras=True)
