@@ -20,7 +20,7 @@ test: $(READY)  ## run all tests (ARGS="-k log" for some)
 	$(BIN)/python -m pytest -q -n $(JOBS) $(ARGS)
 
 bench: $(READY)  ## measure speed and print the figures
-	$(BIN)/python -m pytest -q -s tests/bench $(ARGS)
+	$(BIN)/python -m pytest -q -s -o python_files='bench_*.py' tests/bench $(ARGS)
 
 lint: $(READY)  ## style, types and import rules
 	@failed=0; \

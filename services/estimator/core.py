@@ -7,7 +7,7 @@ published between classes, never between jobs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import takewhile
 
 from schemas.decisions import Decision, Emit
@@ -43,7 +43,7 @@ class EstimatorCore:
         }
 
     @property
-    def handles(self) -> Container[type[Event]]:
+    def handles(self) -> Collection[type[Event]]:
         """See ``services.runtime.actor.Core``."""
         return self._handlers
 

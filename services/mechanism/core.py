@@ -28,7 +28,7 @@ How a round is chosen is in ``priorities.py`` (who is owed), ``selection.py`` (A
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from schemas.decisions import Decision, Emit, Wake
 from schemas.domain import Combination, TaskProgress
@@ -104,7 +104,7 @@ class MechanismCore:
         }
 
     @property
-    def handles(self) -> Container[type[Event]]:
+    def handles(self) -> Collection[type[Event]]:
         """See ``services.runtime.actor.Core``."""
         return self._handlers
 

@@ -8,7 +8,7 @@ the authority, and replay does not solve again.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -114,7 +114,7 @@ class PolicyCore:
         }
 
     @property
-    def handles(self) -> Container[type[Event]]:
+    def handles(self) -> Collection[type[Event]]:
         """See ``services.runtime.actor.Core``."""
         return self._handlers
 

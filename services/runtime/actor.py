@@ -8,7 +8,7 @@ such as "everything after my last own record", lose decisions.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from schemas.decisions import Decision, Run
@@ -24,7 +24,7 @@ class Core(Protocol):
     """A service's whole behaviour: no clock, no waiting, no outside; only ``handle`` changes it."""
 
     @property
-    def handles(self) -> Container[type[Event]]:
+    def handles(self) -> Collection[type[Event]]:
         """Kinds of event it takes in; others need not be shown to it."""
         ...
 
@@ -39,6 +39,8 @@ class Actor:
     def __init__(self, name: str, core: Core) -> None:
         self.name = name
         self.core = core
+        #: Kinds of other writers' records that matter here; nobody else's timers do.
+        self._interest = (frozenset(core.handles) | {LeaderElected}) - {TimerFired}
         #: Log time: never goes back, though a server's clock may.
         self.now = 0.0
         self.last_seq = 0
@@ -68,7 +70,7 @@ class Actor:
         self.now = max(self.now, record.at)
         event = record.event
         own = record.actor == self.name
-        if not own and (isinstance(event, TimerFired) or not self._takes(event)):
+        if not own and type(event) not in self._interest:
             return ()
         if not self._believes(record):
             self.skipped += 1
@@ -99,9 +101,6 @@ class Actor:
         """The record that makes this start the leading one; append it before anything else."""
         event = LeaderElected(epoch=self.epoch + 1, replica=replica, behaviour=behaviour)
         return Writer(self.name, event.epoch, self.digest).draft(0, event.epoch, 0, event)
-
-    def _takes(self, event: AnyEvent) -> bool:
-        return type(event) in self.core.handles or isinstance(event, LeaderElected)
 
     def _believes(self, record: Record) -> bool:
         if not may_write(record.actor, record.event):

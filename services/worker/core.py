@@ -6,7 +6,7 @@ effect, however many leases it has; what the executor finds out comes back as ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -87,7 +87,7 @@ class WorkerCore:
         }
 
     @property
-    def handles(self) -> Container[type[Event]]:
+    def handles(self) -> Collection[type[Event]]:
         """See ``services.runtime.actor.Core``."""
         return self._handlers
 
