@@ -193,12 +193,11 @@ def _names(row: AllocationRow, job_id: str) -> bool:
 
 
 def _job(job: JobSpec) -> str:
+    workers = "1 worker" if job.scale_factor == 1 else f"{job.scale_factor} workers"
     steps = "?" if job.total_steps is None else f"{job.total_steps:.0f}"
     weight = "" if job.priority_weight == 1 else f", weight {job.priority_weight:g}"
     slo = "" if job.slo_s is None else f", due in {job.slo_s:.0f} s"
-    return (
-        f"job {job.job_id}: {job.job_type}, {job.scale_factor} workers, {steps} steps{weight}{slo}"
-    )
+    return f"job {job.job_id}: {job.job_type}, {workers}, {steps} steps{weight}{slo}"
 
 
 def _estimate(event: ev.ThroughputEstimated) -> str:

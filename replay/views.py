@@ -93,9 +93,9 @@ def comparison(before: Result, after: Result) -> RenderableType:
 def notes(done: Result) -> list[str]:
     """What a reader must know so as not to misread the figures."""
     plan, figures = done.plan, done.figures
-    found = [f"{n} jobs of the trace: {what}" for what, n in plan.trace.repaired.items()]
-    found += [f"{n} jobs left out: {why}" for why, n in plan.trace.refused.items()]
-    found += [f"{n} jobs can never run: {why}" for why, n in figures.reasons.items()]
+    found = [f"rows of the trace put right: {n} ({how})" for how, n in plan.trace.repaired.items()]
+    found += [f"jobs left out: {n} ({why})" for why, n in plan.trace.refused.items()]
+    found += [f"jobs that can never run: {n} ({why})" for why, n in figures.reasons.items()]
     empty = [name for name, count in sorted(plan.cluster.items()) if not count]
     if not plan.workers:
         found.append("the cluster has no workers: jobs wait for one to register")
@@ -103,11 +103,11 @@ def notes(done: Result) -> list[str]:
         found.append(f"no workers of type {', '.join(empty)}")
     left = sum(figures.outcomes.get(name, 0) for name in ("waiting", "running"))
     if left:
-        found.append(f"{left} jobs were left undone when nothing more was to happen")
+        found.append(f"jobs left undone when nothing more was to happen: {left}")
     if not figures.jobs:
         found.append("no job finished, so there are no job times")
     if figures.failed_solves:
-        found.append(f"{figures.failed_solves} solves failed; last: {figures.last_solve_failure}")
+        found.append(f"failed solves: {figures.failed_solves} (last: {figures.last_solve_failure})")
     unpriced = sorted({w.worker_type for w in plan.workers if w.usd_per_h is None})
     if unpriced:
         found.append(f"no price for {', '.join(unpriced)}: the cost leaves them out")

@@ -172,7 +172,7 @@ def test_only_jobs_that_can_never_run(tmp_path: Path) -> None:
     trace = trace_of(tmp_path / "t.jsonl", {"allowed_worker_types": ["p100"]})
     found = figures("simulate", "--trace", trace, "--cluster", "v100=2", exit_code=1)
     assert found["outcomes"] == {"rejected": 1}
-    assert any("can never run" in note and "p100: 0" in note for note in found["notes"])
+    assert any("never run: 1" in note and "p100: 0" in note for note in found["notes"])
 
 
 # --- bad traces ----------------------------------------------------------------------------------
