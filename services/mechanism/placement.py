@@ -62,8 +62,8 @@ class Workers:
         return self._by_type().get(worker_type, {})
 
     def types(self) -> tuple[str, ...]:
-        """Worker types of which at least one worker can be leased, by name."""
-        return tuple(sorted(self._by_type()))
+        """Worker types registered, by name; also those of which no worker can be leased now."""
+        return tuple(sorted(t for t, count in self.counts.items() if count))
 
     def capacity(self, worker_types: Sequence[str]) -> list[int]:
         """(worker types,) workers that can be leased."""

@@ -171,7 +171,7 @@ def _carry(before: Claims | None, values: Floats, after: Claims, fresh: Floats) 
         for j, t in enumerate(after.worker_types)
         if t in before.worker_types
     ]
-    columns = np.array(types).reshape(-1, 2)
+    columns = np.array(types, dtype=np.intp).reshape(-1, 2)
     carried = fresh.copy()
     carried[np.ix_(rows[:, 1], columns[:, 1])] = values[np.ix_(rows[:, 0], columns[:, 0])]
     return carried
