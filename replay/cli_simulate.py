@@ -15,7 +15,7 @@ _jobs, _cluster, _run, _output = (
     functools.partial(typer.Option, rich_help_panel=panel)
     for panel in ("Jobs", "Cluster", "How it is run", "Output")
 )
-_file = {"exists": True, "dir_okay": False, "readable": True}
+_file: dict[str, Any] = {"exists": True, "dir_okay": False, "readable": True}
 
 
 @dataclass(frozen=True, kw_only=True)
