@@ -33,6 +33,9 @@ BEHAVIOUR = 1
 #: The replica that starts in a simulation go by, in ``LeaderElected``.
 SIMULATED = "simulated"
 
+#: The life of entries that no restart undoes.
+_OUTSIDE = -1
+
 #: An event, or a function asked for one when its time has come (None: nothing to report after all).
 Outcome = AnyEvent | Callable[[], AnyEvent | None]
 
@@ -89,15 +92,19 @@ class Driver:
             self._start(name)
 
     def submit(self, at: float, actor: str, event: AnyEvent) -> None:
-        """Let a client or the operator append ``event`` at virtual time ``at``, or now if later."""
-        self._push(max(at, self.now), 0, -1, 0, 0, actor, event)
+        """Let something outside the cores append ``event`` at virtual time ``at``, or now if later.
+
+        ``actor`` is a client or the operator, or a service of which not the core but the shell
+        has something to report: a worker that is unreachable, or back.
+        """
+        self._push(max(at, self.now), 0, -1, 0, 0, actor, event, life=_OUTSIDE)
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
         """Go on until nothing is left to happen, or ``until()`` holds after a record."""
         queue = self._queue
         while queue:
             at, cause, _, index, n, _, actor, life, payload = heapq.heappop(queue)
-            if life != self._life.get(actor, 0):
+            if life not in (_OUTSIDE, self._life.get(actor)):
                 continue
             self.now = at
             if self._lag is None:
@@ -141,6 +148,8 @@ class Driver:
             writer = self._writers[actor] = Writer(actor, 0)
         if actor not in self._rank:
             index = writer.accepted_count
+        elif cause == 0:
+            n = self.log.last_seq + 1
         elif self.actors[actor].has_result(cause, index, n):
             return False
         record = self.log.append(writer.draft(cause, index, n, event), self.now)
@@ -179,10 +188,18 @@ class Driver:
             self._executors[name].carry_out(decision.effect, self.now, report)
 
     def _push(
-        self, at: float, cause: int, rank: int, index: int, n: int, actor: str, payload: object
+        self,
+        at: float,
+        cause: int,
+        rank: int,
+        index: int,
+        n: int,
+        actor: str,
+        payload: object,
+        life: int | None = None,
     ) -> None:
         self._pushed += 1
-        life = self._life.get(actor, 0)
+        life = self._life[actor] if life is None else life
         entry = (at, cause, rank, index, n, self._pushed, actor, life, payload)
         heapq.heappush(self._queue, entry)
 
@@ -201,7 +218,8 @@ class Driver:
         if event is not None:
             at = self._lag.append(actor, self.now)
             rank = self._rank.get(actor, -1)
-            self._push(at, cause, rank, index, n, actor, _InFlight(event))
+            life = self._life.get(actor, _OUTSIDE)
+            self._push(at, cause, rank, index, n, actor, _InFlight(event), life)
         return False
 
 
