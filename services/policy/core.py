@@ -159,7 +159,8 @@ class PolicyCore:
         return self._reset(now)
 
     def _submit(self, event: JobSubmitted, now: float) -> Sequence[Decision]:
-        self._submitted[event.job.job_id] = (event.job, now)
+        if event.job.job_id not in self._jobs:
+            self._submitted.setdefault(event.job.job_id, (event.job, now))
         return ()
 
     def _admit(self, event: JobAdmitted, now: float) -> Sequence[Decision]:
@@ -274,6 +275,8 @@ class PolicyCore:
             self._timer = f"solve/{now + wait_s}"
             return (Wake(self._timer, now + wait_s),)
         problem = self._problem(now)
+        if not problem.classes:
+            return ()
         self._stale = False
         self._solving = True
         self._solved_at = now
