@@ -80,6 +80,8 @@ class Summary:
         self._measured = None if measured is None else dict.fromkeys(measured)
         self._open = set(self._measured or ())
         self._types: dict[str, _TypeUse] = {}
+        #: {worker id: its type}
+        self._workers: dict[str, str] = {}
         self._leases: dict[str, _LeaseUse] = {}
         self.rounds = 0
         self.solves = 0
@@ -117,6 +119,10 @@ class Summary:
             taker(record.event, record.at)
 
     def _worker(self, event: WorkerRegistered, at: float) -> None:
+        before = self._workers.get(event.worker_id)
+        if before is not None:
+            self._types[before].workers -= 1
+        self._workers[event.worker_id] = event.worker_type
         use = self._types.setdefault(event.worker_type, _TypeUse())
         use.workers += 1
         use.usd_per_h = event.usd_per_h or 0.0
