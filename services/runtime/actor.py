@@ -106,9 +106,9 @@ class Actor:
         if not may_write(record.actor, record.event):
             return False
         if isinstance(record.event, LeaderElected):
-            if record.event.epoch != self.epochs.get(record.actor, 0) + 1:
+            if not record.epoch == record.event.epoch == self.epochs.get(record.actor, 0) + 1:
                 return False
-            self.epochs[record.actor] = record.event.epoch
+            self.epochs[record.actor] = record.epoch
         return record.epoch == self.epochs.get(record.actor, 0)
 
     def _close(self, record: Record) -> None:
