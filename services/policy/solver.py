@@ -179,7 +179,11 @@ class LinearProgram:
             self._highs.setOptionValue(option, value)
 
     def _solve_by_highs(self, words: list[str]) -> Solution | None:
-        self._highs.run()
+        if self._highs.run() == highspy.HighsStatus.kError:
+            # Others in this process who use HiGHS with more threads leave them behind, and HiGHS
+            # then refuses to run with one.
+            self._highs.resetThreadScheduler(True)  # noqa: FBT003  # highspy takes no names
+            self._highs.run()
         status = self._highs.getModelStatus()
         if status != highspy.HighsModelStatus.kOptimal:
             words.append(f"HiGHS: {self._highs.modelStatusToString(status)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import highspy
 import numpy as np
 import pytest
 
@@ -84,6 +85,21 @@ def test_an_impossible_program_can_be_made_possible_again() -> None:
         program.solve()
     program.set_row_lower(demand)
     np.testing.assert_allclose(program.solve().values, expected.values, atol=1e-9)
+
+
+def test_others_who_use_highs_do_not_disturb() -> None:
+    """Threads that another user of HiGHS has started in this process change no answer."""
+    program, _ = production(0)
+    expected = program.solve()
+    other = highspy.Highs()
+    other.setOptionValue("output_flag", False)  # noqa: FBT003  # highspy takes no names
+    other.resetThreadScheduler(True)  # noqa: FBT003  # highspy takes no names
+    other.setOptionValue("threads", 2)
+    other.run()
+    program, _ = production(0)
+    answer = program.solve()
+    assert answer.accuracy == expected.accuracy
+    assert (answer.values == expected.values).all()
 
 
 @pytest.mark.parametrize(("costs", "unique"), [([1.0, 2.0], True), ([1.0, 1.0], False)])
