@@ -121,8 +121,10 @@ class Cluster:
         self._saved: dict[str, float] = {}
         #: {lease id: last round known to hold it}
         self._held_to_round: dict[str, int] = {}
-        #: (lease id, job id) stopped by order: a round planned before the order must not run them.
-        self._stopped: set[tuple[str, str]] = set()
+        #: (lease id, job id) complete or stopped by order: a round planned before must not run them.
+        self._over: set[tuple[str, str]] = set()
+        #: What was reported of the ones stopped by order.
+        self._stopped: dict[tuple[str, str], TaskStopped] = {}
         #: Effects under way: {(reporter, round): how to report its results again}
         self._rounds: dict[tuple[str, int], _Round] = {}
 
@@ -166,16 +168,15 @@ class Cluster:
         return TasksStarted(reporter=effect.reporter, lease_ids=tuple(started)) if started else None
 
     def _start(self, lease: Lease, effect: RunRound, current: _Round) -> _Task | None:
-        """Load the newest checkpoints; jobs that turn out to be complete are left out."""
+        """Load the newest checkpoints; a job that is complete already has nothing else to do."""
         specs = {
             spec.job_id: spec
             for spec in lease.tasks
-            if (lease.lease_id, spec.job_id) not in self._stopped
+            if (lease.lease_id, spec.job_id) not in self._over
         }
-        steps = {job_id: self._saved.get(job_id, 0.0) for job_id in specs}
-        steps = {job: done for job, done in steps.items() if done < specs[job].total_steps}
-        if not steps:
+        if not specs:
             return None
+        steps = {job_id: self._saved.get(job_id, 0.0) for job_id in specs}
         now = effect.starts_at_s
         task = _Task(lease, now, now + self._load_s, steps, specs, effect, current)
         task.set_rates(self._rates)
@@ -197,6 +198,7 @@ class Cluster:
         task.advance(now)
         total = task.specs[job_id].total_steps
         del task.steps[job_id]
+        self._over.add((lease_id, job_id))
         self._saved[job_id] = total
         if task.steps:
             task.set_rates(self._rates)
@@ -268,15 +270,17 @@ class Cluster:
         results: list[tuple[str, float, bool]] = []
         finish_s = effect.starts_at_s
         for spec, speed in zip(lease.tasks, speeds, strict=True):
-            saved = self._saved.get(spec.job_id, 0.0)
-            remaining = spec.total_steps - saved
-            if remaining <= 0:
+            if (lease.lease_id, spec.job_id) in self._over:
                 continue
+            saved = self._saved.get(spec.job_id, 0.0)
+            remaining = max(0.0, spec.total_steps - saved)
             steps = min(float(max(1, int(speed * effect.whole_steps_in_s))), remaining)
             took_s = steps / speed if speed > 0 else effect.whole_steps_in_s
             complete = speed > 0 and steps == remaining
             done = spec.total_steps if complete else saved + (steps if speed > 0 else 0.0)
             self._saved[spec.job_id] = done
+            if complete:
+                self._over.add((lease.lease_id, spec.job_id))
             results.append((spec.job_id, done, complete))
             finish_s = max(finish_s, effect.starts_at_s + took_s)
         # Not the sum of steps / speed: time received is read off the clock, to the last bit.
@@ -289,7 +293,10 @@ class Cluster:
     # --- revocation ------------------------------------------------------------------------------
 
     def _stop(self, effect: StopTask, now: float) -> AnyEvent:
-        self._stopped.add((effect.lease_id, effect.job_id))
+        key = (effect.lease_id, effect.job_id)
+        if key in self._stopped:
+            return self._stopped[key]
+        self._over.add(key)
         task = self._tasks.get(effect.lease_id)
         run_s = 0.0
         saved = steps = self._saved.get(effect.job_id, 0.0)
@@ -303,4 +310,6 @@ class Cluster:
             else:
                 self._forget(effect.lease_id)
         row = TaskProgress(effect.lease_id, effect.job_id, steps, saved, run_s)
-        return TaskStopped(reporter=effect.reporter, task=row, reason="cancelled")
+        stopped = TaskStopped(reporter=effect.reporter, task=row, reason="cancelled")
+        self._stopped[key] = stopped
+        return stopped

@@ -111,7 +111,7 @@ class Driver:
                 event = payload() if callable(payload) else payload
                 if event is None or not self._append(actor, cause, index, n, event):
                     continue
-            elif not self._lagged(actor, cause, index, n, payload):
+            elif not self._lagged(actor, cause, index, n, payload, life):
                 continue
             if until is not None and until():
                 return
@@ -203,7 +203,7 @@ class Driver:
         entry = (at, cause, rank, index, n, self._pushed, actor, life, payload)
         heapq.heappush(self._queue, entry)
 
-    def _lagged(self, actor: str, cause: int, index: int, n: int, payload: Any) -> bool:
+    def _lagged(self, actor: str, cause: int, index: int, n: int, payload: Any, life: int) -> bool:
         """One entry under lag: a delivery, an append that has arrived, or one setting out."""
         assert self._lag is not None
         if isinstance(payload, Record):
@@ -218,7 +218,6 @@ class Driver:
         if event is not None:
             at = self._lag.append(actor, self.now)
             rank = self._rank.get(actor, -1)
-            life = self._life.get(actor, _OUTSIDE)
             self._push(at, cause, rank, index, n, actor, _InFlight(event), life)
         return False
 
