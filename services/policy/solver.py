@@ -112,16 +112,14 @@ class LinearProgram:
     ) -> None:
         self._costs, self._col_lower, self._col_upper = costs, col_lower, col_upper
         self._row_lower, self._row_upper = row_lower, row_upper
-        rows, columns, values = entries
-        by_column = np.lexsort((rows, columns))
-        self._starts = np.searchsorted(columns[by_column], np.arange(len(costs) + 1))
-        self._rows, self._values = rows[by_column], values[by_column]
+        self._entries = entries
+        matrix = self._matrix()
         self._highs: Any = _Highs()
         self._set_options(_OPTIONS)
         self._highs.passModel(
             len(costs),
             len(row_lower),
-            len(values),
+            matrix.nnz,
             int(highspy.MatrixFormat.kColwise),
             int(highspy.ObjSense.kMinimize),
             0.0,
@@ -130,9 +128,9 @@ class LinearProgram:
             col_upper,
             row_lower,
             row_upper,
-            self._starts.astype(np.int32),
-            self._rows.astype(np.int32),
-            self._values,
+            matrix.indptr,
+            matrix.indices,
+            matrix.data,
             np.zeros(len(costs), np.int32),
         )
 
@@ -155,6 +153,61 @@ class LinearProgram:
             rows, np.arange(rows, dtype=np.int32), lower, self._row_upper[:rows]
         )
 
+    def set_coefficients(self, column: int, values: Floats) -> None:
+        """Replace a whole column of A by ``values``, (rows,)."""
+        rows, columns, old = self._entries
+        others, changed = columns != column, np.flatnonzero(values)
+        for row in np.union1d(rows[~others], changed).tolist():
+            self._highs.changeCoeff(row, column, float(values[row]))
+        self._entries = (
+            np.concatenate([rows[others], changed]),
+            np.concatenate([columns[others], np.full(len(changed), column)]),
+            np.concatenate([old[others], values[changed]]),
+        )
+
+    def add_rows(self, lower: Floats, upper: Floats, entries: tuple[Ints, Ints, Floats]) -> None:
+        """Add rows below the others; in ``entries``, as of the constructor, they count from 0."""
+        rows, columns, values = entries
+        by_row = np.lexsort((columns, rows))
+        starts = np.searchsorted(rows[by_row], np.arange(len(lower)))
+        self._highs.addRows(
+            len(lower),
+            lower,
+            upper,
+            len(values),
+            starts.astype(np.int32),
+            columns[by_row].astype(np.int32),
+            values[by_row],
+        )
+        new = (rows + len(self._row_lower), columns, values)
+        self._entries = (
+            np.concatenate([self._entries[0], new[0]]),
+            np.concatenate([self._entries[1], new[1]]),
+            np.concatenate([self._entries[2], new[2]]),
+        )
+        self._row_lower = np.concatenate([self._row_lower, lower])
+        self._row_upper = np.concatenate([self._row_upper, upper])
+
+    def keep_optima(self, solution: Solution) -> None:
+        """Allow from now on only what is as good as ``solution``, the optimum last found.
+
+        A bound with a dual is tight in every optimum, and a point at which all of these are tight
+        is optimal: so they are made equations.
+        """
+        bound = np.where(solution.row_duals > 0, self._row_lower, self._row_upper)
+        held = (np.abs(solution.row_duals) > solution.accuracy) & np.isfinite(bound)
+        self._row_lower = np.where(held, bound, self._row_lower)
+        self._row_upper = np.where(held, bound, self._row_upper)
+        every_row = np.arange(len(bound), dtype=np.int32)
+        self._highs.changeRowsBounds(len(bound), every_row, self._row_lower, self._row_upper)
+
+        bound = np.where(solution.reduced_costs > 0, self._col_lower, self._col_upper)
+        held = (np.abs(solution.reduced_costs) > solution.accuracy) & np.isfinite(bound)
+        self._col_lower = np.where(held, bound, self._col_lower)
+        self._col_upper = np.where(held, bound, self._col_upper)
+        every_column = np.arange(len(bound), dtype=np.int32)
+        self._highs.changeColsBounds(len(bound), every_column, self._col_lower, self._col_upper)
+
     def solve(self) -> Solution:
         """Find an optimum: HiGHS from its basis, HiGHS patiently from scratch, then Clarabel.
 
@@ -173,6 +226,12 @@ class LinearProgram:
         if solution is None:
             raise SolverError("; ".join(words))
         return solution
+
+    def _matrix(self) -> Any:
+        """A, by columns."""
+        rows, columns, values = self._entries
+        shape = (len(self._row_lower), len(self._costs))
+        return sparse.csc_matrix((values, (rows, columns)), shape=shape)
 
     def _set_options(self, options: dict[str, bool | int | float | str]) -> None:
         for option, value in options.items():
@@ -200,9 +259,7 @@ class LinearProgram:
     def _solve_by_clarabel(self, words: list[str]) -> Solution | None:
         """The same program in Clarabel's form: A' x + slack = b, slack >= 0, a row per bound."""
         columns, rows = len(self._costs), len(self._row_lower)
-        shape = (rows, columns)
-        matrix = sparse.csc_matrix((self._values, self._rows, self._starts), shape=shape)
-        bounded = sparse.csr_matrix(sparse.vstack([matrix, sparse.identity(columns)]))
+        bounded = sparse.csr_matrix(sparse.vstack([self._matrix(), sparse.identity(columns)]))
         lower = np.concatenate([self._row_lower, self._col_lower])
         upper = np.concatenate([self._row_upper, self._col_upper])
         below, above = np.flatnonzero(lower > -INF), np.flatnonzero(upper < INF)

@@ -68,6 +68,52 @@ def test_a_warm_start_ends_where_a_cold_one_does() -> None:
     np.testing.assert_allclose(warm.solve().values, cold.solve().values, atol=1e-12)
 
 
+@pytest.mark.parametrize("by_clarabel", [False, True])
+def test_rows_and_coefficients_added_later_count_like_those_given_at_once(
+    by_clarabel: bool,
+) -> None:
+    """A program grown by a row and with one column replaced has the optimum of the whole one."""
+    grown, demand = production(0)
+    rng = np.random.default_rng(1)
+    column, row = rng.uniform(0.5, 2.0, len(demand) + 1), rng.uniform(0.5, 2.0, 6)
+    grown.solve()
+    every_column = np.arange(len(row))
+    at_least, unlimited = np.array([8.0]), np.array([INF])
+    grown.add_rows(at_least, unlimited, (np.zeros(6, dtype=np.int64), every_column, row))
+    grown.set_coefficients(2, column)
+
+    rows, columns, values = production(0)[0]._entries
+    values = np.append(values, row)
+    rows, columns = np.append(rows, np.full(6, len(demand))), np.append(columns, every_column)
+    values[columns == 2] = column
+    whole = LinearProgram(
+        costs=grown._costs,
+        col_lower=np.zeros(6),
+        col_upper=grown._col_upper,
+        row_lower=np.append(demand, at_least),
+        row_upper=np.full(len(demand) + 1, INF),
+        entries=(rows, columns, values),
+    )
+    answer = grown._solve_by_clarabel([]) if by_clarabel else grown.solve()
+    assert answer is not None
+    np.testing.assert_allclose(answer.values, whole.solve().values, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_second_objective_chooses_among_the_optima_of_the_first(seed: int) -> None:
+    """Two materials cost nothing: the second objective decides between them, at no more cost."""
+    program, _ = production(seed)
+    costs = program._costs.copy()
+    costs[:2] = 0.0
+    program.set_costs(costs)
+    first = program.solve()
+    program.keep_optima(first)
+    program.set_costs(np.eye(6)[0])
+    second = program.solve()
+    assert costs @ second.values == pytest.approx(first.objective, rel=1e-9)
+    assert second.values[0] <= first.values[0] + 1e-9
+
+
 def test_an_impossible_program_is_refused_in_the_solvers_words() -> None:
     """Every solver of the chain is heard."""
     program, demand = production(0)
