@@ -283,7 +283,14 @@ def _trace(request: Request, table: ThroughputTable) -> Trace:
         raise OptionError("--jobs", num_jobs, "1 or more")
     gap_s = MEAN_GAP_S if request.mean_gap is None else request.mean_gap
     options.seconds("--mean-gap", gap_s, zero=True)
-    jobs = generate(num_jobs, gap_s, request.multi_gpu, request.seed, table, request.reference_type)
+    jobs = generate(
+        num_jobs,
+        gap_s,
+        multi_gpu=request.multi_gpu,
+        seed=request.seed,
+        table=table,
+        reference_type=request.reference_type,
+    )
     return Trace(f"generated, seed {request.seed}", jobs, {}, {})
 
 

@@ -121,7 +121,7 @@ class Cluster:
         self._saved: dict[str, float] = {}
         #: {lease id: last round known to hold it}
         self._held_to_round: dict[str, int] = {}
-        #: (lease id, job id) complete or stopped by order: a round planned before must not run them.
+        #: (lease id, job id) complete or stopped by order: no round planned before may run them.
         self._over: set[tuple[str, str]] = set()
         #: What was reported of the ones stopped by order.
         self._stopped: dict[tuple[str, str], TaskStopped] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -24,7 +25,8 @@ class GenerateError(Exception):
 def generate(
     num_jobs: int,
     mean_gap_s: float,
-    multi_gpu: bool,  # noqa: FBT001
+    *,
+    multi_gpu: bool,
     seed: int,
     table: ThroughputTable,
     reference_type: str = "v100",
@@ -85,21 +87,32 @@ def generate(
         int(scale_factor): _reference_rates(table, int(scale_factor), reference_type)
         for scale_factor in np.unique(scale_factors)
     }
-    jobs = []
-    for i in range(num_jobs):
-        scale_factor = int(scale_factors[i])
-        choices = rates[scale_factor]
-        job_type, steps_per_s = choices[int(type_places[i] * len(choices))]
-        jobs.append(
-            JobSpec(
-                job_id=str(i),
-                job_type=job_type,
-                scale_factor=scale_factor,
-                total_steps=float(durations_s[i]) * steps_per_s,
-                arrival_s=float(arrivals_s[i]),
-            )
-        )
-    return jobs
+    columns = (arrivals_s, durations_s, scale_factors, type_places)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return [
+        _job(str(i), arrival_s, duration_s, scale_factor, type_place, rates)
+        for i, (arrival_s, duration_s, scale_factor, type_place) in enumerate(rows)
+    ]
+
+
+def _job(
+    job_id: str,
+    arrival_s: float,
+    duration_s: float,
+    scale_factor: int,
+    type_place: float,
+    rates: Mapping[int, Sequence[tuple[str, float]]],
+) -> JobSpec:
+    """One job; ``type_place`` in [0, 1) is where its type lies among those of its scale factor."""
+    choices = rates[scale_factor]
+    job_type, steps_per_s = choices[int(type_place * len(choices))]
+    return JobSpec(
+        job_id=job_id,
+        job_type=job_type,
+        scale_factor=scale_factor,
+        total_steps=duration_s * steps_per_s,
+        arrival_s=arrival_s,
+    )
 
 
 def _reference_rates(

@@ -78,15 +78,16 @@ class Planner:
             if row is not None and held.lease.worker_type in claims.worker_types:
                 running[row, claims.worker_types.index(held.lease.worker_type)] = 1.0
         priority, keys = self._priorities.rank(claims, running)
+        capacity = standing.workers.capacity(claims.worker_types)
         choices = select(
             claims,
-            standing.workers.capacity(claims.worker_types),
+            capacity,
             keys,
             type_order=_type_order(config, claims.worker_types, standing.round_id),
             fill=config.fill,
         )
         rows, columns = [row for row, _ in choices], [column for _, column in choices]
-        self._priorities.granted(rows, columns, config.round_duration_s)
+        self._priorities.granted(rows, columns, config.round_duration_s, capacity)
         return _leases(standing, claims, choices, priority, starts_at_s)
 
     def _current_claims(self, standing: Standing, now: float) -> Claims:

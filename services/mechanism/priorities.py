@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from services.mechanism.claims import Claims, Floats
 
@@ -42,8 +43,14 @@ class Priorities(Protocol):
         """
         ...
 
-    def granted(self, rows: Sequence[int], columns: Sequence[int], duration_s: float) -> None:
-        """These pairs were granted the coming round, which lasts ``duration_s``."""
+    def granted(
+        self,
+        rows: Sequence[int],
+        columns: Sequence[int],
+        duration_s: float,
+        capacity: Sequence[int],
+    ) -> None:
+        """These pairs were granted the coming round, of ``capacity`` workers of each type."""
         ...
 
     def received(
@@ -90,7 +97,13 @@ class ResetPriorities:
         priority = np.where(claims.runnable & (claims.share > 0), priority, 0.0)
         return priority, (priority, self._deficit_s, claims.share)
 
-    def granted(self, rows: Sequence[int], columns: Sequence[int], duration_s: float) -> None:
+    def granted(
+        self,
+        rows: Sequence[int],
+        columns: Sequence[int],
+        duration_s: float,
+        capacity: Sequence[int],
+    ) -> None:
         """Nothing is paid in advance: what counts is the time received."""
 
     def received(
@@ -110,6 +123,8 @@ class CreditPriorities:
         self._credit_s: Floats = np.zeros((0, 0))
         #: (worker types,) worker-seconds granted to entitled pairs in the last round.
         self._granted_s: Floats = np.zeros(0)
+        #: (worker types,) whether workers of the type were left idle in the last round.
+        self._has_idle: NDArray[np.bool_] = np.zeros(0, dtype=bool)
         self._elapsed_s = 0.0
 
     def install(self, claims: Claims, now: float, *, solved: bool) -> None:
@@ -127,17 +142,23 @@ class CreditPriorities:
         score = rounds_owed + gang + running * _RUNNING_BONUS
         return score, (score, claims.share)
 
-    def granted(self, rows: Sequence[int], columns: Sequence[int], duration_s: float) -> None:
+    def granted(
+        self,
+        rows: Sequence[int],
+        columns: Sequence[int],
+        duration_s: float,
+        capacity: Sequence[int],
+    ) -> None:
         """See ``Priorities``."""
         assert self._claims is not None
         claims = self._claims
         self._credit_s[rows, columns] -= duration_s
         np.maximum(self._credit_s, -_DEEPEST_DEBT * self._round_s, out=self._credit_s)
-        entitled = claims.share[rows, columns] > 0
-        workers = claims.scale_factor[rows] * entitled
-        granted = np.zeros(len(claims.worker_types))
-        np.add.at(granted, list(columns), workers)
-        self._granted_s = duration_s * granted
+        workers = claims.scale_factor[rows]
+        entitled = workers * (claims.share[rows, columns] > 0)
+        types = len(claims.worker_types)
+        self._granted_s = duration_s * np.bincount(columns, entitled, types).astype(float)
+        self._has_idle = np.bincount(columns, workers, types) < capacity
         self._elapsed_s = duration_s
 
     def received(
@@ -146,14 +167,19 @@ class CreditPriorities:
         """A granted round is paid for whole, however much of it was used."""
 
     def _accrue(self) -> None:
-        """Pay out the last round: at the rate X, less where a type could not serve all of it."""
+        """Pay out the last round at the rate X, less where a full type could not serve all of it.
+
+        Paying more than a full type can give would let what is owed grow without end. A type that
+        idles owes all: whoever was entitled to it ran elsewhere, and is to come to it in time.
+        """
         if self._claims is None or self._elapsed_s == 0.0:
             return
         claims = self._claims
         due_s = claims.share * self._elapsed_s
         demand_s = claims.scale_factor @ due_s
         with np.errstate(divide="ignore", invalid="ignore"):
-            served = np.where(demand_s > 0, np.minimum(1.0, self._granted_s / demand_s), 0.0)
+            part = np.where(demand_s > 0, np.minimum(1.0, self._granted_s / demand_s), 0.0)
+        served = np.where(self._has_idle, 1.0, part)
         self._credit_s += served * due_s
         self._elapsed_s = 0.0
 

@@ -1,4 +1,4 @@
-"""How fast the simulator and the cores are. `make bench` prints the figures; the limits are loose."""
+"""How fast the simulator and the cores are: `make bench` prints the figures."""
 
 from __future__ import annotations
 

@@ -101,11 +101,13 @@ def credit_s(books: CreditPriorities) -> list[float]:
     return [float(credit) for credit in books._credit_s[:, 0]]
 
 
-def play(books: CreditPriorities, claims: Claims, rounds: Sequence[Sequence[int]]) -> None:
-    """Grant these rows, round after round, and pay the last round out."""
+def play(
+    books: CreditPriorities, claims: Claims, rounds: Sequence[Sequence[int]], workers: int = 1
+) -> None:
+    """Grant these rows of ``workers`` workers, round by round, and pay the last round out."""
     for rows in rounds:
         books.rank(claims, nobody(claims))
-        books.granted(rows, [0] * len(rows), ROUND_S)
+        books.granted(rows, [0] * len(rows), ROUND_S, [workers])
     books.rank(claims, nobody(claims))
 
 
@@ -125,6 +127,15 @@ def test_what_a_type_cannot_serve_nobody_is_owed() -> None:
     books.install(claims, 0.0, solved=True)
     play(books, claims, [[0]])
     assert credit_s(books) == pytest.approx([(0.5 - 1) * ROUND_S, 0.3 * ROUND_S, 0.2 * ROUND_S])
+
+
+def test_a_type_that_idles_owes_all() -> None:
+    """Nobody was granted the type, so nobody could say that it was full: all accrue at rate X."""
+    claims = claims_of({"a": 0.75, "b": 0.25})
+    books = CreditPriorities(ROUND_S)
+    books.install(claims, 0.0, solved=True)
+    play(books, claims, [[]])
+    assert credit_s(books) == [0.75 * ROUND_S, 0.25 * ROUND_S]
 
 
 def test_a_gang_counts_with_all_its_workers() -> None:
@@ -154,7 +165,7 @@ def test_the_round_before_an_allocation_is_paid_out_at_the_old_rate() -> None:
     books = CreditPriorities(ROUND_S)
     before = claims_of({"a": 0.75, "b": 0.25})
     books.install(before, 0.0, solved=True)
-    books.granted([0], [0], ROUND_S)
+    books.granted([0], [0], ROUND_S, [1])
     books.install(claims_of({"a": 0.1, "b": 0.9}), ROUND_S, solved=True)
     assert credit_s(books) == [-0.25 * ROUND_S, 0.25 * ROUND_S]
 
@@ -178,7 +189,7 @@ def test_a_preemption_takes_more_than_two_rounds_of_credit() -> None:
     for _ in range(5):
         score, _ = books.rank(claims, running)
         ahead.append(float(score[0, 0] - score[1, 0]))
-        books.granted([0], [0], ROUND_S)
+        books.granted([0], [0], ROUND_S, [1])
     # By half rounds: floor(c + X) of (0, 0), (-.5, .5), (-1, 1), (-1.5, 1.5), (-2, 2).
     assert ahead == [2.0, 2 - 1.0, 2 - 2.0, 2 - 3.0, 2 - 4.0]
 
@@ -208,7 +219,7 @@ def test_credit_is_conserved(data: st.DataObject) -> None:
     total = 0.0
     for _ in range(data.draw(st.integers(1, FLOOR), label="rounds")):
         rows = sorted(data.draw(st.sets(st.integers(0, len(units) - 1)), label="granted"))
-        play(books, claims, [rows])
+        play(books, claims, [rows], workers=0)  # A type of none has none that idle.
         granted = sum(scales[row] for row in rows)
         total += min(due, granted) - granted
         balance = sum(c * s for c, s in zip(credit_s(books), scales, strict=True))
