@@ -188,6 +188,32 @@ class LinearProgram:
         self._row_lower = np.concatenate([self._row_lower, lower])
         self._row_upper = np.concatenate([self._row_upper, upper])
 
+    def add_columns(self, costs: Floats, entries: tuple[Ints, Ints, Floats]) -> None:
+        """Add columns, >= 0, beside the others; in ``entries`` they count from 0."""
+        rows, columns, values = entries
+        by_column = np.lexsort((rows, columns))
+        starts = np.searchsorted(columns[by_column], np.arange(len(costs)))
+        lower, upper = np.zeros(len(costs)), np.full(len(costs), INF)
+        self._highs.addCols(
+            len(costs),
+            costs,
+            lower,
+            upper,
+            len(values),
+            starts.astype(np.int32),
+            rows[by_column].astype(np.int32),
+            values[by_column],
+        )
+        new = (rows, columns + len(self._costs), values)
+        self._entries = (
+            np.concatenate([self._entries[0], new[0]]),
+            np.concatenate([self._entries[1], new[1]]),
+            np.concatenate([self._entries[2], new[2]]),
+        )
+        self._costs = np.concatenate([self._costs, costs])
+        self._col_lower = np.concatenate([self._col_lower, lower])
+        self._col_upper = np.concatenate([self._col_upper, upper])
+
     def keep_optima(self, solution: Solution) -> None:
         """Allow from now on only what is as good as ``solution``, the optimum last found.
 
