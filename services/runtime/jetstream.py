@@ -1,0 +1,491 @@
+"""The live log: one JetStream stream, any number of writers and readers on any number of hosts.
+
+``stream.py`` says how a record lies there, ``pull.py`` reads; this module connects, checks the
+stream, and appends.
+
+An append is tried until it is answered, each time under the same id, so it is stored once however
+often it is sent. The server refuses one whose writer has been superseded: it compares the sequence
+of the writer's start with that of the newest start on the log. On such a refusal, and where the
+server knows the id, the log is searched for the record: an answer may have been lost on its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import math
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import nats.errors
+from nats.aio.client import Client
+
+from schemas.events import LeaderElected
+from schemas.record import Draft, Record
+from schemas.subjects import SERVICES, role
+from services.runtime import stream
+from services.runtime.embedded import EmbeddedServerError, check_version
+from services.runtime.live_log import (
+    Delivery,
+    LogFullError,
+    LogUnavailableError,
+    RecordTooLargeError,
+    Usage,
+)
+from services.runtime.log import Gate, LogClosedError, LogError, StaleEpochError
+from services.runtime.pull import ApiError, DamagedStreamError, Stored, pull, request
+
+_CONFLICT = (10071, 10164)
+_FULL = (10023, 10047, 10077)
+_TOO_LARGE = 10054
+#: Not now: the stream has no leader, or an append of the same id is under way.
+_PASSING = (10158, 10163, 10201)
+_NO_SUCH_STREAM = 10059
+_UNAVAILABLE = 503
+_MOST_IN_FLIGHT = 256
+_RETRY_S = 0.1
+_HEADER_OVERHEAD = len("NATS/1.0\r\n") + len("\r\n")
+
+
+class UnfitServerError(LogError):
+    """The server is too old, or has no JetStream."""
+
+
+class JetStreamLog:
+    """A log in a stream of a NATS server; made by ``connect``."""
+
+    def __init__(
+        self,
+        cluster: str,
+        *,
+        try_timeout_s: float,
+        patience_s: float,
+        on_trouble: Callable[[str], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self.cluster = cluster
+        self.name = stream.stream_name(cluster)
+        self.client = Client()
+        #: What an operator should know of the server.
+        self.warnings: tuple[str, ...] = ()
+        #: Stored messages that are no records of their subject's owner, as read so far.
+        self.malformed = 0
+        self._try_timeout_s = try_timeout_s
+        self._patience_s = patience_s
+        self._on_trouble = on_trouble
+        self._clock = clock
+        self._trouble = ""
+        self._closed_because = ""
+        #: {service: its starts, as far as known}
+        self._fences: dict[str, _Fence] = {}
+        self._inbox = ""
+        self._tokens = itertools.count(1)
+        self._answers: dict[str, asyncio.Future[Any]] = {}
+        self._in_flight = asyncio.Semaphore(_MOST_IN_FLIGHT)
+
+    @classmethod
+    async def connect(
+        cls,
+        servers: str | Sequence[str],
+        cluster: str,
+        *,
+        name: str = "gavel",
+        credentials: dict[str, str] | None = None,
+        max_bytes: int = stream.DEFAULT_MAX_BYTES,
+        replicas: int = 1,
+        connect_timeout_s: float = 10.0,
+        try_timeout_s: float = 5.0,
+        patience_s: float = math.inf,
+        on_trouble: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> JetStreamLog:
+        """Connect, check server and stream, and make the stream if there is none.
+
+        Parameters
+        ----------
+        servers : URLs of one cluster
+        cluster : name of the cluster whose log it is; a server can hold several
+        name : who connects: begins the inbox, and is shown by the server's monitoring
+        credentials : what the client library takes (``user``, ``password``, ``nkeys_seed`` ...)
+        max_bytes, replicas : of the stream, if it is made
+        connect_timeout_s : how long to try; once connected, it reconnects for ever
+        try_timeout_s : how long to wait for one answer
+        patience_s : how long an append is tried
+        on_trouble : told of lost and regained connections
+        clock : monotonic; stamps the receipt of records
+
+        Raises
+        ------
+        LogUnavailableError
+            No server answers there, or it lets nobody in.
+        UnfitServerError
+            It is too old, or has no JetStream.
+        UnfitStreamError
+            The stream there is not fit to hold the log.
+        """
+        log = cls(
+            cluster,
+            try_timeout_s=try_timeout_s,
+            patience_s=patience_s,
+            on_trouble=on_trouble,
+            clock=clock,
+        )
+        try:
+            await log._open(servers, name, credentials or {}, connect_timeout_s)
+            await log._check_stream(max_bytes, replicas)
+        except BaseException:
+            await log.close()
+            raise
+        return log
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    async def last_seq(self) -> int:
+        """See ``Log``."""
+        return (await self.usage()).last_seq
+
+    async def usage(self) -> Usage:
+        """How full the log is; at its limit it takes no more records.
+
+        Raises
+        ------
+        LogUnavailableError
+            No answer.
+        """
+        info = await self._info()
+        state = info["state"]
+        return Usage(state["last_seq"], state["bytes"], info["config"]["max_bytes"])
+
+    async def read(self, after: int = 0) -> AsyncGenerator[Record, None]:
+        """See ``Log``."""
+        until = await self.last_seq()
+        if until > after:
+            async with aclosing(self._deliver(after, "", until)) as deliveries:
+                async for delivery in deliveries:
+                    yield delivery.record
+
+    def follow(self, after: int = 0, digest: str = "") -> AsyncGenerator[Delivery, None]:
+        """See ``LiveLog``.
+
+        Raises
+        ------
+        DamagedStreamError
+            The stream is not what it was.
+        NewerSchemaError
+            A record must not be read by this release.
+        LogClosedError
+            The connection is closed.
+        """
+        return self._deliver(after, digest, None)
+
+    async def _deliver(
+        self, after: int, digest: str, until: int | None
+    ) -> AsyncGenerator[Delivery, None]:
+        """All records behind ``after``, each once, with none missing."""
+        subject = f"{stream.prefix(self.cluster)}.>"
+        messages = pull(self.client, self.name, subject, after, until=until, clock=self._clock)
+        async with aclosing(messages):
+            async for stored in messages:
+                record = self._record(stored)
+                if record.seq <= after:
+                    if digest not in ("", record.digest):
+                        raise DamagedStreamError(
+                            f"record {record.seq} of {self.name} has digest {record.digest}, but "
+                            f"had {digest} when it was read before: restore it from an export"
+                        )
+                    continue
+                if record.seq != after + 1:
+                    raise DamagedStreamError(
+                        f"stream {self.name} has no record {after + 1}, the next is {record.seq}: "
+                        "restore it from an export"
+                    )
+                after, digest = record.seq, record.digest
+                self.malformed += record.actor == stream.NOBODY
+                yield Delivery(record, stored.live_at)
+
+    async def _of_subject(self, subject: str, after: int = 0) -> AsyncGenerator[Record, None]:
+        until = await self.last_seq()
+        if until <= after:
+            return
+        messages = pull(self.client, self.name, subject, after + 1, until=until)
+        async with aclosing(messages):
+            async for stored in messages:
+                if stored.seq > after:
+                    after = stored.seq
+                    yield self._record(stored)
+
+    def _record(self, stored: Stored) -> Record:
+        _, data, seq, at, _, forged = stored
+        record = None if forged else stream.from_bytes(self.cluster, stored.subject, data, seq, at)
+        return record or stream.stand_in(seq, at)
+
+    # --- appending -------------------------------------------------------------------------------
+
+    async def append(self, draft: Draft) -> int | None:
+        """See ``LiveLog``."""
+        body = stream.to_bytes(draft)
+        subject = stream.subject(self.cluster, draft.actor, draft.event)
+        deadline = time.monotonic() + self._patience_s
+        sent, wait_s = False, 0.02
+        while True:
+            if seq := await self._known(draft):
+                return seq if sent else None
+            headers = self._headers(draft)
+            self._check_size(draft, body, headers)
+            try:
+                answer = await self._send(subject, body, headers)
+            except _UnansweredError as error:
+                sent = True
+                if time.monotonic() + wait_s > deadline:
+                    raise LogUnavailableError(
+                        f"the log did not answer for {self._patience_s} s ({error}); whether it "
+                        "has the record is not known: append the same record again"
+                    ) from None
+            else:
+                if answer.get("duplicate"):
+                    await self._check_same(draft, answer["seq"])
+                    return int(answer["seq"]) if sent else None
+                if "seq" in answer:
+                    return self._accepted(draft, int(answer["seq"]))
+                self._refused(draft, answer["error"])
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, 1.0)
+
+    def _accepted(self, draft: Draft, seq: int) -> int:
+        if isinstance(draft.event, LeaderElected):
+            self._fences[draft.actor].add(draft, seq)
+        return seq
+
+    def _refused(self, draft: Draft, error: dict[str, Any]) -> None:
+        """Raise, unless the refusal may be gone at the next try."""
+        refusal = ApiError(f"append of {type(draft.event).__name__} of {draft.actor}", error)
+        if refusal.err_code in _CONFLICT:
+            # There is a newer start, or the one we know of is our own, its answer lost.
+            self._fences.pop(draft.actor, None)
+        elif refusal.err_code in _FULL:
+            raise LogFullError(f"{refusal}: give stream {self.name} more room") from None
+        elif refusal.err_code == _TOO_LARGE:
+            raise RecordTooLargeError(str(refusal)) from None
+        elif refusal.err_code not in _PASSING and refusal.code != _UNAVAILABLE:
+            raise refusal
+
+    def _headers(self, draft: Draft) -> dict[str, str]:
+        headers = {"Nats-Msg-Id": ":".join(map(str, draft.record_id))}
+        if role(draft.actor) in SERVICES:
+            start = self._fences[draft.actor].last_seq
+            headers["Nats-Expected-Last-Subject-Sequence"] = str(start)
+            if not isinstance(draft.event, LeaderElected):
+                headers["Nats-Expected-Last-Subject-Sequence-Subject"] = stream.fence(
+                    self.cluster, draft.actor
+                )
+        return headers
+
+    def _check_size(self, draft: Draft, body: bytes, headers: dict[str, str]) -> None:
+        """Refuse here what would make the server close the connection."""
+        size = len(body) + _HEADER_OVERHEAD
+        size += sum(len(key) + len(value) + len(": \r\n") for key, value in headers.items())
+        if size > self.client.max_payload:
+            raise RecordTooLargeError(
+                f"{type(draft.event).__name__} of {draft.actor} is {size} bytes, and the server "
+                f"takes {self.client.max_payload}: make it smaller, or raise max_payload there"
+            )
+
+    async def _fence(self, actor: str) -> _Fence:
+        """What is known of a writer's starts, read from the log if need be."""
+        fence = self._fences.get(actor)
+        if fence is None:
+            fence = _Fence()
+            if role(actor) in SERVICES:
+                async for record in self._of_subject(stream.fence(self.cluster, actor)):
+                    fence.add(record, record.seq)
+            self._fences[actor] = fence
+        return fence
+
+    async def _known(self, draft: Draft) -> int | None:
+        """Sequence of the draft's record, if it must be in the log, its writer's starts say.
+
+        Raises
+        ------
+        StaleEpochError
+            The writer is superseded, and the record not in the log.
+        """
+        fence = await self._fence(draft.actor)
+        try:
+            if fence.gate.is_new(draft):
+                return None
+        except StaleEpochError:
+            found = await self._find(draft)
+            if found is not None and found.digest == draft.digest:
+                return found.seq
+            raise
+        found = await self._find(draft)
+        return found.seq if found is not None else None
+
+    async def _find(self, draft: Draft) -> Record | None:
+        """The record of the draft's id, if the log has it: it stands behind its cause."""
+        subject = f"{stream.owned_by(self.cluster, draft.actor)}.>"
+        async for record in self._of_subject(subject, after=draft.cause):
+            if record.record_id == draft.record_id:
+                return record
+        return None
+
+    async def _check_same(self, draft: Draft, seq: int) -> None:
+        """The server says that it has the id: whether with the same content, it does not say.
+
+        Raises
+        ------
+        IdConflictError, StaleEpochError
+            See ``Log.append``.
+        """
+        self._fences.pop(draft.actor, None)
+        gate = (await self._fence(draft.actor)).gate
+        subject = f"{stream.owned_by(self.cluster, draft.actor)}.>"
+        async for record in self._of_subject(subject, after=seq - 1):
+            gate.add(record)
+            gate.is_new(draft)
+            return
+
+    async def _send(self, subject: str, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
+        """Publish once; the server's answer."""
+        if self._closed_because:
+            raise LogClosedError(f"the log is closed: {self._closed_because}")
+        token = str(next(self._tokens))
+        future = asyncio.get_running_loop().create_future()
+        async with self._in_flight:
+            self._answers[token] = future
+            try:
+                async with asyncio.timeout(self._try_timeout_s):
+                    await self.client.publish(
+                        subject, body, reply=f"{self._inbox}.{token}", headers=headers
+                    )
+                    message = await future
+            except nats.errors.ConnectionClosedError:
+                raise LogClosedError(f"the log is closed: {self._closed_because}") from None
+            except (TimeoutError, nats.errors.Error) as error:
+                raise _UnansweredError(self._trouble or repr(error)) from None
+            finally:
+                del self._answers[token]
+        if (message.headers or {}).get("Status") == "503":
+            raise _UnansweredError("nobody holds the stream")
+        answer: dict[str, Any] = json.loads(message.data)
+        return answer
+
+    async def _take_answer(self, message: Any) -> None:
+        future = self._answers.get(message.subject.rsplit(".", 1)[1])
+        if future is not None and not future.done():
+            future.set_result(message)
+
+    # --- connection ------------------------------------------------------------------------------
+
+    async def _open(
+        self,
+        servers: str | Sequence[str],
+        name: str,
+        credentials: dict[str, str],
+        timeout_s: float,
+    ) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.client.connect(
+                    servers=servers if isinstance(servers, str) else list(servers),
+                    name=name,
+                    inbox_prefix=f"_INBOX_{name.replace('.', '_')}",
+                    connect_timeout=2,
+                    reconnect_time_wait=0.25,
+                    max_reconnect_attempts=-1,
+                    ping_interval=5,
+                    max_outstanding_pings=2,
+                    pending_size=-1,
+                    error_cb=self._on_error,
+                    disconnected_cb=self._on_disconnected,
+                    reconnected_cb=self._on_reconnected,
+                    closed_cb=self._on_closed,
+                    **credentials,
+                )
+        except (TimeoutError, OSError, nats.errors.Error) as error:
+            raise LogUnavailableError(
+                f"no log at {servers}: {self._trouble or error or 'no answer'}; "
+                "start a NATS server there, or name another"
+            ) from None
+        try:
+            check_version(f"nats-server {self.client.connected_server_version}", str(servers))
+        except EmbeddedServerError as error:
+            raise UnfitServerError(str(error)) from None
+        self._inbox = self.client.new_inbox()
+        await self.client.subscribe(
+            f"{self._inbox}.*", cb=self._take_answer, pending_msgs_limit=0, pending_bytes_limit=0
+        )
+
+    async def _check_stream(self, max_bytes: int, replicas: int) -> None:
+        asked = stream.settings(self.cluster, max_bytes, replicas)
+        try:
+            try:
+                info = await request(self.client, f"STREAM.INFO.{self.name}")
+            except ApiError as error:
+                if error.err_code != _NO_SUCH_STREAM:
+                    raise
+                info = await request(self.client, f"STREAM.CREATE.{self.name}", asked)
+        except nats.errors.NoRespondersError:
+            raise UnfitServerError("the NATS server has no JetStream: switch it on") from None
+        except nats.errors.Error as error:
+            raise LogUnavailableError(f"the NATS server does not answer: {error!r}") from None
+        stream.check_settings(asked, info["config"])
+        stream.check_state(self.name, info["state"])
+
+    async def _info(self) -> dict[str, Any]:
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return await request(self.client, f"STREAM.INFO.{self.name}")
+            except nats.errors.ConnectionClosedError:
+                raise LogClosedError(f"the log is closed: {self._closed_because}") from None
+            except (ApiError, nats.errors.Error) as error:
+                if time.monotonic() > deadline:
+                    raise LogUnavailableError(f"the log does not answer: {error!r}") from None
+            await asyncio.sleep(_RETRY_S)
+
+    async def _on_error(self, error: Exception) -> None:
+        self._trouble = str(error) or type(error).__name__
+
+    async def _on_disconnected(self) -> None:
+        self._on_trouble(f"connection to the log lost: {self._trouble or 'by the server'}")
+
+    async def _on_reconnected(self) -> None:
+        self._trouble = ""
+        self._on_trouble("connection to the log is back")
+
+    async def _on_closed(self) -> None:
+        self._closed_because = self._closed_because or self._trouble or "by the server"
+
+    async def close(self) -> None:
+        """See ``LiveLog``."""
+        self._closed_because = self._closed_because or "by ourselves"
+        # Not drained, which can hang: nothing is in flight that matters.
+        await self.client.close()
+
+
+class _UnansweredError(Exception):
+    """No answer to one try; the record may or may not be stored."""
+
+
+class _Fence:
+    """The starts of one writer, read in the order of the log."""
+
+    def __init__(self) -> None:
+        #: Knows the writer's starts, and so which epoch is the newest.
+        self.gate = Gate()
+        #: Of the newest record on the writer's fence: what the server compares.
+        self.last_seq = 0
+        self._epoch = 0
+
+    def add(self, start: Record | Draft, seq: int) -> None:
+        self.last_seq = seq
+        if (
+            isinstance(start.event, LeaderElected)
+            and start.epoch == start.event.epoch == self._epoch + 1
+        ):
+            self._epoch += 1
+            self.gate.add(start)

@@ -1,0 +1,108 @@
+"""What tests of the live log share: a real server, and a real log behind the synchronous port."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import itertools
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from schemas.record import Draft, Record
+from services.runtime.embedded import EmbeddedServer
+from services.runtime.jetstream import JetStreamLog
+from services.runtime.log import LogClosedError
+
+T = TypeVar("T")
+
+#: Small, so that many logs fit on one server.
+MAX_BYTES = 64 << 20
+
+_clusters = itertools.count(1)
+
+
+@cache
+def shared_server() -> EmbeddedServer:
+    """One server for all tests of a process that do it no harm."""
+    folder = Path(tempfile.mkdtemp(prefix="gavel-nats-"))
+    server = EmbeddedServer(folder)
+    server.start()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(server.stop)
+    return server
+
+
+def new_cluster() -> str:
+    """A name that no other test of the process uses."""
+    return f"test-{next(_clusters)}"
+
+
+@asynccontextmanager
+async def connected(
+    cluster: str, server: EmbeddedServer | None = None, **options: Any
+) -> AsyncIterator[JetStreamLog]:
+    """A log, closed in the end."""
+    url = (server or shared_server()).url
+    log = await JetStreamLog.connect(url, cluster, **({"max_bytes": MAX_BYTES} | options))
+    try:
+        yield log
+    finally:
+        await log.close()
+
+
+class BlockingLog:
+    """A live log behind the synchronous port, for the contract; stamps are the server's."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._cluster = new_cluster()
+        self._log = self._run(self._connect())
+        self._closed = False
+
+    @property
+    def last_seq(self) -> int:
+        """See ``Log``."""
+        return self._run(self._log.last_seq())
+
+    def append(self, draft: Draft, at: float) -> Record | None:
+        """See ``Log``; ``at`` is the server's."""
+        if self._closed:
+            raise LogClosedError("closed")
+        seq = self._run(self._log.append(draft))
+        return next(self._records(seq - 1)) if seq is not None else None
+
+    def read(self, after: int = 0) -> Iterator[Record]:
+        """See ``Log``."""
+        return self._records(after)
+
+    def close(self) -> None:
+        """See ``Log``; to be read later, it is connected to anew."""
+        if not self._closed:
+            self._run(self._log.close())
+            self._closed = True
+
+    def __del__(self) -> None:
+        self._loop.close()
+
+    def _records(self, after: int) -> Iterator[Record]:
+        return iter(self._run(self._collect(after)))
+
+    async def _collect(self, after: int) -> list[Record]:
+        log = await self._connect() if self._closed else self._log
+        records = [record async for record in log.read(after)]
+        if self._closed:
+            await log.close()
+        return records
+
+    async def _connect(self) -> JetStreamLog:
+        return await JetStreamLog.connect(
+            shared_server().url, self._cluster, max_bytes=MAX_BYTES, patience_s=10.0
+        )
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._loop.run_until_complete(work)
