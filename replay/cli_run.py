@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any, get_args
 
@@ -32,7 +33,7 @@ from schemas.record import Record
 from services.estimator.tables import ThroughputTable
 from services.policy.catalog import resolve
 from services.runtime.file_log import FileLog
-from services.runtime.log import Log, MemoryLog
+from services.runtime.log import Log
 
 #: USD per worker and hour: Google Cloud's preemptible prices of 2020, as in the paper's artifact.
 PRICES_USD_PER_H = {"k80": 0.135, "p100": 0.43, "v100": 0.74}
@@ -125,14 +126,10 @@ def run(request: Request) -> int:
     _check_outputs(request)
     if request.log is not None:
         request.log.unlink(missing_ok=True)
-    log = MemoryLog() if request.log is None else FileLog(request.log)
-    try:
-        with views.job_progress(len(plan.trace.jobs), quiet=request.json) as observe:
-            result = carry_out(plan, log, observe)
-    except KeyboardInterrupt:
-        if request.log is not None:
-            print(f"{request.log} ends with record {log.last_seq}, sealed", file=sys.stderr)
-        raise
+    with contextlib.ExitStack() as stack:
+        # Even a log that nobody wants is kept in a file: a long run's would fill the memory.
+        path = request.log or Path(stack.enter_context(TemporaryDirectory())) / "log.jsonl.zst"
+        result = _simulate(request, plan, FileLog(path))
     if request.jobs_json is not None:
         write_jobs(result, request.jobs_json)
     if request.json:
@@ -140,6 +137,16 @@ def run(request: Request) -> int:
     else:
         views.out().print(views.result(result))
     return 0 if result.succeeded else 1
+
+
+def _simulate(request: Request, plan: Plan, log: FileLog) -> Result:
+    try:
+        with views.job_progress(len(plan.trace.jobs), quiet=request.json) as observe:
+            return carry_out(plan, log, observe)
+    except KeyboardInterrupt:
+        if request.log is not None:
+            print(f"{request.log} ends with record {log.last_seq}, sealed", file=sys.stderr)
+        raise
 
 
 def check(request: Request) -> Plan:

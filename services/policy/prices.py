@@ -9,12 +9,12 @@ by sorting. For any prices it bounds the true level from above; at the right one
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from services.policy.solver import Floats
+from services.policy.solver import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,14 @@ class Hull:
         Levels between which a segment holds; empty segments have equal ends.
     slopes : (segments, classes)
         Cost per unit of level on it; 0 on what is free.
+    types : (segments, classes)
+        Worker type that the segment leads to.
     """
 
     starts: Floats
     ends: Floats
     slopes: Floats
+    types: Ints = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
 
     def costs(self, levels: Floats) -> Floats:
         """(classes,) cheapest cost of these levels, (classes,)."""
@@ -39,8 +42,25 @@ class Hull:
         total: Floats = (self.slopes * within).sum(axis=0)
         return total
 
-    def rises_at(self, level: float) -> NDArray[np.bool_]:
-        """(classes,) whether more than ``level`` costs more."""
+    def shares(self, levels: Floats, num_types: int) -> Floats:
+        """(classes, worker types) the cheapest way to these levels, (classes,).
+
+        A level inside a segment mixes the types at its two ends; the first begins at no type.
+        """
+        shares = np.zeros((len(levels), num_types))
+        rows, before = np.arange(len(levels)), np.full(len(levels), -1)
+        for start, end, kind in zip(self.starts, self.ends, self.types, strict=True):
+            here = (levels > start) & (end > start)
+            part = np.divide(levels - start, end - start, out=np.zeros(len(levels)), where=here)
+            part = np.minimum(part, 1.0)
+            from_one = here & (before >= 0)
+            shares[rows[from_one], before[from_one]] -= part[from_one]
+            shares[rows[here], kind[here]] += part[here]
+            before = np.where(here, kind, before)
+        return shares
+
+    def rises_at(self, level: float | Floats) -> NDArray[np.bool_]:
+        """(classes,) whether more than ``level``, one for all or (classes,), costs more."""
         on = (self.starts <= level) & (level < self.ends) & (self.slopes > 0)
         rises: NDArray[np.bool_] = np.logical_or.reduce(on)
         return rises
@@ -67,13 +87,14 @@ class Hull:
         rates = np.maximum(np.cumsum(np.concatenate([slopes, -slopes])[order]), 0.0)
         spent = np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(levels))])
         last = int(np.searchsorted(spent, budget, side="right")) - 1
-        if last == len(levels) - 1:
-            return np.inf
-        # Summed afresh: the running sums above have lost digits where slopes differ widely.
-        level = levels[last]
-        rate = float(slopes[(starts <= level) & (level < ends)].sum())
-        spent_there = float((slopes * (np.clip(level, starts, ends) - starts)).sum())
-        return float(level + (budget - spent_there) / rate)
+        # Summed afresh: the running sums above have lost digits where slopes differ widely, and
+        # may show a cost where, between two segments, going higher is free.
+        for level in levels[last:-1]:
+            rate = float(slopes[(starts <= level) & (level < ends)].sum())
+            if rate > 0:
+                spent_there = float((slopes * (np.clip(level, starts, ends) - starts)).sum())
+                return float(level + (budget - spent_there) / rate)
+        return np.inf
 
 
 def cheapest(reachable: Floats, costs: Floats) -> Hull:
@@ -88,7 +109,7 @@ def cheapest(reachable: Floats, costs: Floats) -> Hull:
     """
     levels, spent = np.zeros(len(reachable)), np.zeros(len(reachable))
     rows = np.arange(len(reachable))
-    starts, ends, slopes = [], [], []
+    starts, ends, slopes, types = [], [], [], []
     for _ in range(reachable.shape[1]):
         gains = reachable - levels[:, None]
         further = gains > 0
@@ -102,6 +123,7 @@ def cheapest(reachable: Floats, costs: Floats) -> Hull:
         levels = np.where(moves, reachable[rows, best], levels)
         spent = np.where(moves, costs[rows, best], spent)
         ends.append(levels)
+        types.append(best)
         if not (reachable > levels[:, None]).any():
             break
-    return Hull(np.array(starts), np.array(ends), np.array(slopes))
+    return Hull(np.array(starts), np.array(ends), np.array(slopes), np.array(types))

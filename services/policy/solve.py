@@ -15,6 +15,8 @@ def carry_out(solve: Solve) -> AllocationComputed | AllocationFailed:
         allocation = resolve(solve.policy, solve.parameters).solve(solve.problem)
     except PolicyError as error:
         return AllocationFailed(policy=solve.policy, reason=str(error))
+    except Exception as error:  # noqa: BLE001  # a policy may be anybody's; the cluster goes on
+        return AllocationFailed(policy=solve.policy, reason=f"{type(error).__name__}: {error}")
     return as_event(solve.policy, solve.problem, allocation)
 
 
