@@ -97,7 +97,7 @@ def fill(
     if (uncontended := _all_on_their_best(reachable, loads)) is not None:
         return uncontended
 
-    program = _Needs(reachable / best[:, None], loads)
+    program = Needs(reachable / best[:, None], loads)
     levels, active, limits = np.zeros(len(best)), np.ones(len(best), dtype=bool), best
     free = num_workers / num_workers.sum()
     first: _Stage | None = None
@@ -135,7 +135,7 @@ def _all_on_their_best(reachable: Floats, loads: Floats) -> Filling | None:
 
 
 def _raise(
-    program: _Needs,
+    program: Needs,
     reachable: Floats,
     loads: Floats,
     best: Floats,
@@ -181,7 +181,7 @@ def _with_first_prices(
     return Filling(levels, shares, prices, stage.hull.rises_at(just_above))
 
 
-class _Needs:
+class Needs:
     """How near all classes come to what they need, and what the workers are worth then.
 
     Columns: the share of each class on each type it can use; ``fullness``, how full the fullest
