@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.policy.prices import cheapest
+from services.policy.prices import Hull, cheapest
 
 #: Few values, so that ties, free types and plateaus between two segments are common.
 _LEVELS = st.sampled_from([0.0, 0.1, 0.3, 0.5, 1.0, 1.0 + 1e-13])
@@ -38,12 +38,25 @@ def test_a_budget_pays_for_its_level_and_for_no_more(data: st.DataObject) -> Non
         assert hull.costs(highest).sum() <= budget + 1e-9
 
 
-def test_a_plateau_between_two_costly_stretches_is_crossed() -> None:
-    """One class pays up to 0.3, the other from 0.5 on: for nothing more, 0.5 is to be had."""
-    reachable = np.array([[0.3, 0.0], [0.5, 1.0]])
-    costs = np.array([[1.0, 0.0], [0.0, 1.0]])
-    hull = cheapest(reachable, costs)
+def test_a_budget_that_ends_on_a_plateau_crosses_it() -> None:
+    """Six classes' last stretches cost the budget; the seventh's starts further up, for nothing.
 
-    level = hull.affordable_level(np.ones(2, dtype=bool), 1.0)
+    To the digit as a simulation met it: rounding put the budget a hair below the plateau's cost.
+    """
+    segments = np.array(
+        [
+            (1.0294948375977366, 1.7272169665731638, 0.11943627681080503),
+            (1.1127673505643656, 1.7150560744011567, 0.27672220991444324),
+            (1.0731954573102267, 1.4484665103461571, 0.2220617142174154),
+            (1.1599474614474048, 1.4671034068981175, 0.8139188047724633),
+            (4.969878607896078, 5.876245099202471, 0.36776881816634976),
+            (1.2669326310587754, 1.3419923333444732, 1.1102273363161477),
+            (1.638245907526628, 3.6845021686739736, 0.16289911467219248),
+        ]
+    )
+    starts, ends, slopes = segments.T[:, None, :]
+    hull = Hull(starts, ends, slopes)
 
-    assert level == 0.5
+    level = hull.affordable_level(np.ones(7, dtype=bool), 1.0)
+
+    assert level == starts.max()
