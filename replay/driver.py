@@ -116,10 +116,13 @@ class Driver:
             if until is not None and until():
                 return
 
-    def restart(self, name: str) -> None:
-        """Kill an actor and start it anew: all that it had in memory and in flight is gone."""
+    def restart(self, name: str, snapshot: Actor | None = None) -> None:
+        """Kill an actor and start it anew: all that it had in memory and in flight is gone.
+
+        ``snapshot`` is the actor as it had folded the log up to some record; it is taken over.
+        """
         self._life[name] += 1
-        self.actors[name] = Actor(name, self._cores[name]())
+        self.actors[name] = snapshot or Actor(name, self._cores[name]())
         self._start(name)
 
     def _start(self, name: str) -> None:
