@@ -31,6 +31,8 @@ class JobClass(msgspec.Struct, frozen=True, kw_only=True):
     steps_remaining: tuple[float, ...] = ()
     #: (jobs,) seconds since arrival.
     elapsed_s: tuple[float, ...] = ()
+    #: (jobs,) seconds that the steps done would have taken on the job's 1/n share of the cluster.
+    isolated_s: tuple[float, ...] = ()
     #: (jobs,) seconds left to the deadline, inf without one.
     slo_remaining_s: tuple[float, ...] = ()
 
@@ -68,6 +70,8 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True):
     bottlenecked: tuple[str, ...] = ()
     #: {job id: why no allocation can serve it}
     set_aside: dict[str, str] = {}
+    #: {job id: which of its demands is not met, and by how much}; it is served all the same.
+    unmet: dict[str, str] = {}
 
 
 class PolicyError(Exception):
