@@ -71,8 +71,10 @@ class ClassArrays:
         return equal
 
 
-def gather(problem: Problem) -> tuple[ClassArrays, dict[str, str]]:
+def gather(problem: Problem, kinds: Floats | None = None) -> tuple[ClassArrays, dict[str, str]]:
     """Arrays of the jobs that can run somewhere, and why each of the others cannot.
+
+    ``kinds``, (classes of the problem,), tells apart classes that look alike here and are not.
 
     Raises
     ------
@@ -93,7 +95,8 @@ def gather(problem: Problem) -> tuple[ClassArrays, dict[str, str]]:
     throughputs = np.where(scale_factors[:, None] <= num_workers, throughputs, 0.0)
     served = throughputs.any(axis=1) & (counts > 0)
 
-    looks = np.column_stack([throughputs, scale_factors, weights])
+    told_apart = np.zeros(len(classes)) if kinds is None else kinds
+    looks = np.column_stack([throughputs, scale_factors, weights, told_apart])
     order = np.lexsort(looks.T[::-1])
     order = order[served[order]]
     first = np.ones(len(order), dtype=bool)
@@ -152,7 +155,13 @@ def single_jobs(ids: Iterable[str]) -> tuple[tuple[str], ...]:
     return tuple((job_id,) for job_id in ids)
 
 
-def round_to_units(shares: Floats, demands: Floats, num_workers: Floats) -> Ints:
+def round_to_units(
+    shares: Floats,
+    demands: Floats,
+    num_workers: Floats,
+    taken_time: Ints | int = 0,
+    taken_workers: Ints | int = 0,
+) -> Ints:
     """Shares as whole multiples of ``SHARE_UNIT``: the nearest that break no constraint.
 
     Where rounding to the nearest adds up to more than a job's time or a type's workers, those
@@ -166,15 +175,18 @@ def round_to_units(shares: Floats, demands: Floats, num_workers: Floats) -> Ints
         Scale factor times jobs.
     num_workers : (worker types,)
         Workers of each type.
+    taken_time, taken_workers : (classes,), (worker types,)
+        Units of a job's time and of a type's workers that are taken already.
     """
     exact = np.maximum(shares, 0.0) * _UNITS
     units: Ints = np.rint(exact).astype(np.int64)
-    for row in np.flatnonzero(units.sum(axis=1) > _UNITS):
-        while units[row].sum() > _UNITS:
+    times = np.broadcast_to(_UNITS - np.asarray(taken_time), len(units))
+    for row in np.flatnonzero(units.sum(axis=1) > times):
+        while units[row].sum() > times[row]:
             gained = np.where(units[row] > 0, units[row] - exact[row], -np.inf)
             units[row, gained.argmax()] -= 1
     whole_demands = np.rint(demands).astype(np.int64)
-    limits = np.rint(num_workers).astype(np.int64) * _UNITS
+    limits = np.rint(num_workers).astype(np.int64) * _UNITS - taken_workers
     for column in np.flatnonzero(whole_demands @ units > limits):
         while (excess := whole_demands @ units[:, column] - limits[column]) > 0:
             gained = np.where(units[:, column] > 0, units[:, column] - exact[:, column], -np.inf)
