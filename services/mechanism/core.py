@@ -78,6 +78,8 @@ class MechanismCore:
         self._config = ClusterConfigured()
         self._jobs = Jobs()
         self._workers = Workers()
+        #: {worker id: when it last registered or returned}
+        self._seen_at: dict[str, float] = {}
         self._leases = Leases()
         self._planner = Planner(_priorities(self._config))
         #: The newest plan; leases held in it may be renewed by the next.
@@ -119,7 +121,7 @@ class MechanismCore:
         before, self._config = self._config, event
         books = ("priority", "round_duration_s")
         if any(getattr(before, name) != getattr(event, name) for name in books):
-            self._planner = Planner(_priorities(event))
+            self._planner.start_books(_priorities(event), now)
         self._planner.stale = True
         return ()
 
@@ -171,11 +173,13 @@ class MechanismCore:
 
     def _register(self, event: WorkerRegistered, now: float) -> Sequence[Decision]:
         self._workers.register(event)
+        self._seen_at[event.worker_id] = now
         self._planner.stale = True
         return self._arm(now)
 
     def _take_back(self, event: WorkerReturned, now: float) -> Sequence[Decision]:
         self._workers.found(event.worker_id)
+        self._seen_at[event.worker_id] = now
         self._planner.stale = True
         return self._arm(now)
 
@@ -199,6 +203,9 @@ class MechanismCore:
     def _miss(self, event: WorkerUnreachable, now: float) -> Sequence[Decision]:
         unknown = event.worker_id not in self._workers.registered
         if unknown or event.worker_id in self._workers.missing:
+            return ()
+        if event.since_s < self._seen_at[event.worker_id]:
+            # The news is older than its return.
             return ()
         self._workers.miss(event.worker_id, f"unreachable since {event.since_s}")
         self._planner.stale = True

@@ -44,6 +44,13 @@ class Planner:
         #: Something the claims are made of has changed.
         self.stale = True
 
+    def start_books(self, priorities: Priorities, now: float) -> None:
+        """Rank by other priorities from here on; the allocation stays in force."""
+        self._priorities = priorities
+        self._claims = None
+        if self._shares:
+            self._solved_at = now
+
     def allocate(self, event: AllocationComputed, now: float) -> None:
         """A new X; the books move to it with the next plan."""
         self._shares = {

@@ -71,6 +71,8 @@ class PolicyCore:
         self._config = ClusterConfigured()
         self._workers: dict[str, WorkerRegistered] = {}
         self._lost: set[str] = set()
+        #: {worker id: when it last registered or returned}
+        self._seen_at: dict[str, float] = {}
         self._draining: set[str] = set()
         #: Submitted, not yet admitted: {job id: (spec, arrival time)}.
         self._submitted: dict[str, tuple[JobSpec, float]] = {}
@@ -136,17 +138,22 @@ class PolicyCore:
 
     def _register(self, event: WorkerRegistered, now: float) -> Sequence[Decision]:
         self._workers[event.worker_id] = event
+        self._seen_at[event.worker_id] = now
         self._draining.discard(event.worker_id)
         self._lost.discard(event.worker_id)
         self._recount()
         return self._reset(now)
 
     def _take_back(self, event: WorkerReturned, now: float) -> Sequence[Decision]:
+        self._seen_at[event.worker_id] = now
         self._lost.discard(event.worker_id)
         self._recount()
         return self._reset(now)
 
     def _lose(self, event: WorkerLost, now: float) -> Sequence[Decision]:
+        if event.since_s < self._seen_at.get(event.worker_id, -math.inf):
+            # It came back while the mechanism was giving it up.
+            return ()
         self._lost.add(event.worker_id)
         self._recount()
         return self._reset(now)
@@ -257,6 +264,10 @@ class PolicyCore:
         self, event: AllocationComputed | AllocationFailed, now: float
     ) -> Sequence[Decision]:
         self._solving = False
+        if self._config.fill == "none" and isinstance(event, AllocationComputed):
+            # Who has no share waits for the next solve, as if X did not know of it.
+            served = (row for row in event.rows if row.shares)
+            self._known &= {job for row in served for c in row.combinations for job in c}
         if self._stale and self._config.round_end == "grid":
             return self._solve_when_due(now)
         return ()
