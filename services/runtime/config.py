@@ -1,0 +1,207 @@
+"""Settings of a process: a TOML file, and environment variables over it.
+
+A key ``max_bytes`` under ``[log]`` is ``GAVEL_LOG_MAX_BYTES`` in the environment, and what is said
+there counts. Every service reads the same file, and takes from it what it needs.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from schemas.subjects import is_safe_name
+from services.runtime.logs import LEVELS
+
+_PREFIX = "GAVEL"
+#: A variable of ours as like as this to one that exists is a mistake; others may be anybody's.
+_MISSPELT = 0.85
+
+
+class ConfigError(Exception):
+    """A setting is wrong; the message says where, and what would be right."""
+
+
+class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the cluster's log is."""
+
+    #: URLs of the servers of one NATS cluster.
+    servers: tuple[str, ...] = ("nats://127.0.0.1:4222",)
+    #: Name of the Gavel cluster; one server can hold the logs of several.
+    cluster: str = "main"
+    user: str = ""
+    password_file: str = ""
+    nkeys_seed_file: str = ""
+    #: Of the stream, if it has to be made.
+    max_bytes: int = 4 << 30
+    replicas: int = 1
+
+
+class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a service runs."""
+
+    #: Name of this process among those of the same service; by default its host's.
+    replica: str = ""
+    #: Loopback port of its health; 0 for any.
+    health_port: int = 0
+    log_level: str = "info"
+    #: By default, unless a terminal reads along.
+    log_json: bool | None = None
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What every service is told."""
+
+    log: LogSettings = LogSettings()
+    service: ServiceSettings = ServiceSettings()
+
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def load(kind: type[S], path: Path | None, environment: Mapping[str, str]) -> S:
+    """Settings of one kind, a struct of sections.
+
+    Parameters
+    ----------
+    kind : the struct; each of its fields is a section, itself a struct of keys
+    path : the TOML file, if there is one
+    environment : names and values, as of the process
+
+    Raises
+    ------
+    ConfigError
+        The file is not there or is no TOML; a key does not exist; a value is not what it must be.
+    """
+    text, content = _read(path)
+    where = _Where(path, text)
+    sections = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    _check_names(content, list(sections), "section", where)
+    known: dict[str, tuple[str, str]] = {}
+    for section, struct in sections.items():
+        keys = [field.name for field in msgspec.structs.fields(struct)]
+        found = content.setdefault(section, {})
+        if not isinstance(found, dict):
+            raise ConfigError(f"{where.line(section)}: {section} must be a table, [{section}]")
+        _check_names(found, keys, f"key of [{section}]", where)
+        known |= {f"{_PREFIX}_{section}_{key}".upper(): (section, key) for key in keys}
+    _check_variables(environment, known)
+    values = {
+        section: _section(section, struct, content[section], environment, where)
+        for section, struct in sections.items()
+    }
+    return kind(**values)
+
+
+def check(settings: Settings) -> Settings:
+    """The settings, if their values make sense together.
+
+    Raises
+    ------
+    ConfigError
+        One does not.
+    """
+    log, service = settings.log, settings.service
+    wrong = [
+        (not is_safe_name(log.cluster), "log.cluster", log.cluster, "letters, digits, '_', '-'"),
+        (not log.servers, "log.servers", log.servers, "one URL or more"),
+        (log.max_bytes < 1 << 20, "log.max_bytes", log.max_bytes, "1048576 or more"),
+        (log.replicas not in (1, 3, 5), "log.replicas", log.replicas, "1, 3 or 5"),
+        (
+            service.log_level not in LEVELS,
+            "service.log_level",
+            service.log_level,
+            f"one of {', '.join(LEVELS)}",
+        ),
+        (
+            not 0 <= service.health_port < 1 << 16,
+            "service.health_port",
+            service.health_port,
+            "0 to 65535",
+        ),
+    ]
+    for is_wrong, key, value, right in wrong:
+        if is_wrong:
+            raise ConfigError(f"{key} is {value!r}, must be {right}")
+    return settings
+
+
+class _Where:
+    """Names the place of a key, for messages."""
+
+    def __init__(self, path: Path | None, text: str) -> None:
+        self._path = path
+        self._lines = text.splitlines()
+
+    def line(self, key: str) -> str:
+        pattern = re.compile(rf"\s*\[?\s*[\"']?{re.escape(key)}[\"']?\s*[=\].]")
+        for number, line in enumerate(self._lines, 1):
+            if pattern.match(line):
+                return f"{self._path}, line {number}"
+        return str(self._path)
+
+
+def _read(path: Path | None) -> tuple[str, dict[str, Any]]:
+    if path is None:
+        return "", {}
+    try:
+        text = path.read_text()
+        return text, tomllib.loads(text)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is no TOML: {error}") from None
+
+
+def _check_names(found: Mapping[str, Any], right: list[str], what: str, where: _Where) -> None:
+    for name in found:
+        if name not in right:
+            near = get_close_matches(name, right, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(right)}"
+            raise ConfigError(f"{where.line(name)}: {name!r} is no {what}; {hint}")
+
+
+def _check_variables(environment: Mapping[str, str], known: Mapping[str, Any]) -> None:
+    for name in sorted(environment):
+        if name.startswith(f"{_PREFIX}_") and name not in known:
+            near = get_close_matches(name, known, n=1, cutoff=_MISSPELT)
+            if near:
+                raise ConfigError(f"{name} is no variable; did you mean {near[0]!r}?")
+
+
+def _section(
+    section: str,
+    struct: type[msgspec.Struct],
+    found: dict[str, Any],
+    environment: Mapping[str, str],
+    where: _Where,
+) -> msgspec.Struct:
+    values: dict[str, Any] = {}
+    for field in msgspec.structs.fields(struct):
+        variable = f"{_PREFIX}_{section}_{field.name}".upper()
+        if variable in environment:
+            place, strict = variable, False
+            value: Any = environment[variable]
+            if isinstance(field.default, tuple):
+                value = [part.strip() for part in value.split(",") if part.strip()]
+        elif field.name in found:
+            place, strict = where.line(field.name), True
+            value = found[field.name]
+        else:
+            continue
+        try:
+            values[field.name] = msgspec.convert(value, field.type, strict=strict)
+        except msgspec.ValidationError as error:
+            raise ConfigError(
+                f"{place}: {section}.{field.name} is {value!r}: {_lowered(str(error))}"
+            ) from None
+    return struct(**values)
+
+
+def _lowered(text: str) -> str:
+    return text[:1].lower() + text[1:]
