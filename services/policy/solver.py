@@ -156,13 +156,16 @@ class LinearProgram:
     def set_coefficients(self, column: int, values: Floats) -> None:
         """Replace a whole column of A by ``values``, (rows,)."""
         rows, columns, old = self._entries
-        others, changed = columns != column, np.flatnonzero(values)
-        for row in np.union1d(rows[~others], changed).tolist():
+        others = columns != column
+        before = np.zeros(len(values))
+        before[rows[~others]] = old[~others]
+        for row in np.flatnonzero(values != before).tolist():
             self._highs.changeCoeff(row, column, float(values[row]))
+        kept = np.flatnonzero(values)
         self._entries = (
-            np.concatenate([rows[others], changed]),
-            np.concatenate([columns[others], np.full(len(changed), column)]),
-            np.concatenate([old[others], values[changed]]),
+            np.concatenate([rows[others], kept]),
+            np.concatenate([columns[others], np.full(len(kept), column)]),
+            np.concatenate([old[others], values[kept]]),
         )
 
     def add_rows(self, lower: Floats, upper: Floats, entries: tuple[Ints, Ints, Floats]) -> None:

@@ -1,0 +1,141 @@
+"""The jobs of a problem one by one, for objectives in which jobs of a class differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import chain
+
+import msgspec
+import numpy as np
+
+from schemas.domain import AllocationRow
+from services.policy.classes import SHARE_UNIT, ClassArrays, round_to_units, single_jobs
+from services.policy.division import Division
+from services.policy.problem import JobClass, Problem, ProblemError
+from services.policy.solver import Floats, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """The jobs that can be served, by class and then by what sets them apart.
+
+    Attributes
+    ----------
+    ids : (jobs,)
+    rows : (jobs,)
+        Class, a row of ``ClassArrays``; ascending.
+    steps_remaining, elapsed_s, isolated_s, slo_remaining_s : (jobs,)
+        See ``JobClass``.
+    """
+
+    ids: tuple[str, ...]
+    rows: Ints
+    steps_remaining: Floats
+    elapsed_s: Floats
+    isolated_s: Floats
+    slo_remaining_s: Floats
+
+
+def gather_jobs(problem: Problem, arrays: ClassArrays) -> Jobs:
+    """The jobs of the classes that are not set aside.
+
+    Raises
+    ------
+    ProblemError
+        The problem does not say of every job what is left of it, or says no sensible number.
+    """
+    served = [c for c, row in zip(problem.classes, arrays.merged_into, strict=True) if row >= 0]
+    sizes = [len(c.job_ids) for c in served]
+    rows = np.repeat(arrays.merged_into[arrays.merged_into >= 0], sizes)
+    steps = _numbers(served, "steps_remaining", lambda c: c.steps_remaining)
+    elapsed = _numbers(served, "elapsed_s", lambda c: c.elapsed_s)
+    isolated = _numbers(served, "isolated_s", lambda c: c.isolated_s, 0.0)
+    slo = _numbers(served, "slo_remaining_s", lambda c: c.slo_remaining_s, np.inf)
+    # By value, so that sums over a class do not depend on the order of its jobs in the problem.
+    sets_apart = [x for x in (slo, isolated, elapsed, steps) if len(x) and (x != x[0]).any()]
+    order = np.lexsort((*sets_apart, rows))
+    ids = tuple(chain.from_iterable(c.job_ids for c in served))
+    return Jobs(
+        ids=tuple(ids[i] for i in order.tolist()),
+        rows=rows[order],
+        steps_remaining=steps[order],
+        elapsed_s=elapsed[order],
+        isolated_s=isolated[order],
+        slo_remaining_s=slo[order],
+    )
+
+
+def _numbers(
+    classes: list[JobClass],
+    field: str,
+    of: Callable[[JobClass], tuple[float, ...]],
+    default: float | None = None,
+) -> Floats:
+    """(jobs,) a field of all classes; the default where no class has it."""
+    parts = [of(job_class) for job_class in classes]
+    if default is not None and not any(parts):
+        return np.full(sum(len(c.job_ids) for c in classes), default)
+    for job_class, given in zip(classes, parts, strict=True):
+        if len(given) != len(job_class.job_ids):
+            raise ProblemError(
+                f"class {job_class.job_type}: {field} has {len(given)} values, must be one for "
+                f"each of its {len(job_class.job_ids)} jobs"
+            )
+    values = np.fromiter(chain.from_iterable(parts), dtype=float)
+    # Only a deadline may be infinite (there is none), or lie in the past.
+    fine = ~np.isnan(values) if field == "slo_remaining_s" else (values >= 0) & (values < np.inf)
+    if not fine.all():
+        ids = list(chain.from_iterable(c.job_ids for c in classes))
+        index = int(np.flatnonzero(~fine)[0])
+        raise ProblemError(f"job {ids[index]}: {field} is {values[index]}, must be a number >= 0")
+    return values
+
+
+def job_rows(
+    problem: Problem, arrays: ClassArrays, jobs: Jobs, division: Division
+) -> tuple[AllocationRow, ...]:
+    """One row for each group of jobs that have the same."""
+    sizes = np.bincount(division.groups, minlength=len(division.rows)).astype(float)
+    demands = arrays.scale_factors[division.rows] * sizes
+    units = round_to_units(division.shares, demands, arrays.num_workers)
+    by_group = np.argsort(division.groups, kind="stable")
+    combinations = single_jobs([jobs.ids[i] for i in by_group.tolist()])
+    ends = np.cumsum(sizes.astype(np.int64))
+    of_groups = zip((ends - sizes).astype(np.int64).tolist(), ends.tolist(), _named(problem, units))
+    return tuple(
+        AllocationRow(combinations[first:last], shares) for first, last, shares in of_groups if shares
+    )
+
+
+def _named(problem: Problem, units: Ints) -> list[dict[str, float]]:
+    """(groups,) {worker type: share}, without the types that a group does not use."""
+    used = units > 0
+    patterns, which = np.unique(used, axis=0, return_inverse=True)
+    named: list[dict[str, float]] = [{}] * len(units)
+    for number, pattern in enumerate(patterns):
+        names = [n for n, is_used in zip(problem.worker_types, pattern, strict=True) if is_used]
+        groups = np.flatnonzero(which.ravel() == number)
+        shares = units[groups][:, pattern] / (1 / SHARE_UNIT)
+        for group, of_group in zip(groups.tolist(), shares.tolist(), strict=True):
+            named[group] = dict(zip(names, of_group, strict=True))
+    return named
+
+
+def blind(problem: Problem) -> Problem:
+    """The problem with each job's speed on the reference type wherever it can run (§4).
+
+    A job without a speed on that type is taken at its fastest.
+    """
+    if problem.reference_type in problem.worker_types:
+        reference = problem.worker_types.index(problem.reference_type)
+    else:
+        reference = None
+    classes = []
+    for job_class in problem.classes:
+        speeds = job_class.throughputs
+        speed = 0.0 if reference is None else speeds[reference]
+        speed = speed or max(speeds, default=0.0)
+        blinded = tuple(speed if t > 0 else t for t in speeds)
+        classes.append(msgspec.structs.replace(job_class, throughputs=blinded))
+    return msgspec.structs.replace(problem, classes=tuple(classes))
