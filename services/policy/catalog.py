@@ -10,15 +10,17 @@ from typing import Any
 from services.policy.fifo import Fifo
 from services.policy.isolated import Isolated
 from services.policy.las import Las, LasAgnostic
+from services.policy.las_sharing import LasSharing
 from services.policy.problem import Policy, PolicyError
 
 #: Name -> dataclass whose fields are the policy's parameters. ``name:variant`` is a policy's own
-#: entry: ``:agnostic`` is blind to worker types.
+#: entry: ``:agnostic`` is blind to worker types, ``:ss`` shares workers between two jobs.
 POLICIES: dict[str, Callable[..., Policy]] = {
     "fifo": Fifo,
     "isolated": Isolated,
     "las": Las,
     "las:agnostic": LasAgnostic,
+    "las:ss": LasSharing,
 }
 
 

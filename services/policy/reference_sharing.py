@@ -1,0 +1,127 @@
+"""LAS with space sharing as a program to read: the maths of ``sharing.py`` in cvxpy.
+
+Nothing at run time imports this; tests hold the fast path to it. It takes the problem's classes as
+they are, merges none, leaves no pair out, and knows nothing of columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cvxpy
+import numpy as np
+
+from services.policy.problem import Problem, SolverError
+from services.policy.solver import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class SharedOptimum:
+    """The lexicographic max-min optimum of a problem.
+
+    Attributes
+    ----------
+    levels : (classes of the problem,)
+        s thr / (w Tbar) of each class; NaN for one that cannot run.
+    worker_time : float
+        Least worker time that reaches them.
+    """
+
+    levels: Floats
+    worker_time: float
+
+
+class Program:
+    """Classes that run alone and beside each other: y_cj and y_cdj, c <= d, in total shares.
+
+    A job of class c gets thr_c / m_c steps/s, where thr_c sums over types j
+    T_cj y_cj + sum over d != c of T_c|dj y_cdj + 2 T_c|cj y_ccj, and is busy for (sum of y_c +
+    sum over d != c of y_cd + 2 y_cc) / m_c <= 1 of its time.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.served = [
+            index
+            for index, c in enumerate(problem.classes)
+            if c.job_ids and any(self._usable(problem, index))
+        ]
+        classes = [problem.classes[index] for index in self.served]
+        place = {index: row for row, index in enumerate(self.served)}
+        T = np.array([np.where(self._usable(problem, i), problem.classes[i].throughputs, 0.0)
+                      for i in self.served])  # fmt: skip
+        m = np.array([len(c.job_ids) for c in classes], dtype=float)
+        s = np.array([c.scale_factor for c in classes], dtype=float)
+        N = np.array(problem.num_workers, dtype=float)
+        y: Any = cvxpy.Variable(T.shape, nonneg=True)
+        thr: list[Any] = [cvxpy.multiply(speeds, y[row]) for row, speeds in enumerate(T)]
+        time: list[Any] = [y[row] for row in range(len(T))]
+        self.workers: Any = s @ y
+        self.feasible: list[Any] = [y[T == 0] == 0]
+        for (i, k), speeds in sorted(problem.pairs.items()):
+            c, d = place.get(i, -1), place.get(k, -1)
+            if c < 0 or d < 0 or s[c] != s[d] or (c == d and m[c] < 2):
+                continue
+            together = np.array(speeds)
+            can = (together > 0).all(axis=0) & (T[c] > 0) & (T[d] > 0)
+            shared: Any = cvxpy.Variable(len(N), nonneg=True)
+            self.feasible.append(shared[~can] == 0)
+            self.workers += s[c] * shared
+            for row, steps_per_s in zip((c, d), together, strict=True):
+                thr[row] = thr[row] + cvxpy.multiply(steps_per_s, shared)
+                time[row] = time[row] + shared
+        self.feasible.append(self.workers <= N)
+        self.feasible += [cvxpy.sum(each) <= of for each, of in zip(time, m, strict=True)]
+        w = np.array([c.priority_weight for c in classes])
+        Tbar = T @ (N / N.sum())
+        self.levels: Any = cvxpy.hstack(
+            [cvxpy.sum(each) * x for each, x in zip(thr, s / (w * Tbar * m), strict=True)]
+        )
+
+    @staticmethod
+    def _usable(problem: Problem, index: int) -> list[bool]:
+        c = problem.classes[index]
+        return [
+            speed > 0 and c.scale_factor <= workers
+            for speed, workers in zip(c.throughputs, problem.num_workers, strict=True)
+        ]
+
+
+def las(problem: Problem, dual_tolerance: float = 1e-6) -> SharedOptimum:
+    """Raise a common level of all active classes; freeze those whose row has a dual; go on.
+
+    Raises
+    ------
+    SolverError
+        The solver has no optimum.
+    """
+    program = Program(problem)
+    levels = np.zeros(len(program.served))
+    active = np.ones(len(levels), dtype=bool)
+    t: Any = cvxpy.Variable()
+    while active.any():
+        rises = program.levels[np.flatnonzero(active)] >= t
+        frozen = np.flatnonzero(~active)
+        keeps = [program.levels[frozen] >= levels[frozen] * (1 - 1e-9)] if len(frozen) else []
+        _solve(cvxpy.Problem(cvxpy.Maximize(t), [rises, *keeps, *program.feasible]))
+        held = np.flatnonzero(active)[rises.dual_value > dual_tolerance]
+        levels[held] = float(t.value)
+        active[held] = False
+    reached = program.levels >= levels * (1 - 1e-9)
+    least: Any = cvxpy.Problem(
+        cvxpy.Minimize(cvxpy.sum(program.workers)), [reached, *program.feasible]
+    )
+    _solve(least)
+    of_all = np.full(len(problem.classes), np.nan)
+    of_all[program.served] = levels
+    return SharedOptimum(levels=of_all, worker_time=float(least.value))
+
+
+def _solve(program: Any) -> None:
+    program.solve(
+        solver=cvxpy.HIGHS,
+        primal_feasibility_tolerance=1e-10,
+        dual_feasibility_tolerance=1e-10,
+    )
+    if program.status != cvxpy.OPTIMAL:
+        raise SolverError(f"cvxpy with HiGHS: {program.status}")
