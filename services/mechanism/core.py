@@ -225,7 +225,8 @@ class MechanismCore:
         for job_id in dict.fromkeys(job for held in lost for job in sorted(held.running)):
             # A job that has been moved off the worker already has lost nothing.
             if not self._leases.of_job(job_id):
-                decisions += self._requeue(job_id, f"worker {worker_id} is lost", now)
+                resumed = self._resume(job_id, f"worker {worker_id} is lost", now)
+                decisions.append(resumed)
         return (*decisions, *self._arm(now))
 
     # --- reports ---------------------------------------------------------------------------------
@@ -269,6 +270,8 @@ class MechanismCore:
             return ()
         code = "" if event.exit_code is None else f" with exit code {event.exit_code}"
         reason = f"task {event.reason}{code}{': ' if event.detail else ''}{event.detail}"
+        if event.reason == "lost":
+            return (self._resume(job_id, reason, now), *self._arm(now))
         return (*self._requeue(job_id, reason, now), *self._arm(now))
 
     def _requeue(self, job_id: str, reason: str, now: float) -> Sequence[Decision]:
@@ -280,16 +283,22 @@ class MechanismCore:
             failed = JobFailed(job_id=job_id, attempts=job.failures, reason=reason)
             return (Emit(failed), *revoked)
         wait_s = min(_BACKOFF_S * 2.0 ** (job.failures - 1), self._config.round_duration_s)
-        job.not_before_s = now + wait_s
+        timer = f"retry/{job_id}/{now + wait_s}"
+        return (self._resume(job_id, reason, now + wait_s), Wake(timer, now + wait_s))
+
+    def _resume(self, job_id: str, reason: str, not_before_s: float) -> Decision:
+        """The job is to go on from its checkpoint. (Lost workers are no failure of its own.)"""
+        job = self._jobs.active[job_id]
+        job.not_before_s = not_before_s
         self._planner.stale = True
         requeued = JobRequeued(
             job_id=job_id,
             steps=job.steps,
             attempt=job.failures,
-            not_before_s=job.not_before_s,
+            not_before_s=not_before_s,
             reason=reason,
         )
-        return (Emit(requeued), Wake(f"retry/{job_id}/{job.not_before_s}", job.not_before_s))
+        return Emit(requeued)
 
     def _end_job(
         self, job_id: str, reason: str, ended_by: Held | None = None

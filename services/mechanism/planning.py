@@ -114,7 +114,7 @@ class Planner:
         active = {
             job_id: job
             for job_id, job in jobs.active.items()
-            if jobs.speeds(job) is not None and job.not_before_s <= now
+            if jobs.speeds(job) is not None
         }
         shares: dict[Combination, list[float]] = {}
         runnable: dict[Combination, list[bool]] = {}
@@ -129,6 +129,10 @@ class Planner:
                 shares[combination] = [share.get(t, 0.0) for t in types]
         runs: dict[tuple[Kind, ...], list[bool]] = {}
         for combination in shares:
+            if any(active[job_id].not_before_s > now for job_id in combination):
+                # It waits, after a failure, but is owed what it was owed.
+                runnable[combination] = [False] * len(types)
+                continue
             kinds = tuple(jobs.kind(active[job_id]) for job_id in combination)
             if kinds not in runs:
                 members = [active[job_id] for job_id in combination]

@@ -7,7 +7,6 @@ from schemas.domain import TaskProgress
 from schemas.events import (
     ClusterConfigured,
     DrainRequested,
-    JobFailed,
     JobRequeued,
     LeasesChanged,
     WorkerDrained,
@@ -64,10 +63,9 @@ def test_a_worker_missing_for_too_long_is_lost_and_its_job_goes_on_elsewhere() -
         Emit(LeasesChanged(round_id=1, revoked=("r1-0",), reason="worker v100-0 is lost")),
         Emit(
             JobRequeued(
-                job_id="a", steps=5.0, attempt=1, not_before_s=160.0, reason="worker v100-0 is lost"
+                job_id="a", steps=5.0, attempt=0, not_before_s=150.0, reason="worker v100-0 is lost"
             )
         ),
-        Wake("retry/a/160.0", 160.0),
     ]
     second = plan(core, 2, 360.0)
     assert second.granted == (
@@ -141,19 +139,17 @@ def test_a_job_that_was_moved_off_before_is_not_requeued() -> None:
     assert plan(core, 3, 720.0).renewed == ("r2-0",)
 
 
-def test_a_job_whose_two_leases_name_one_lost_worker_fails_once() -> None:
-    """A running and a coming lease are lost together; that is one failure, not two."""
+def test_a_job_whose_two_leases_name_one_lost_worker_is_requeued_once() -> None:
+    """A running and a coming lease are lost together; and it is no failure of the job's own."""
     core = running(3, "a", scale_factor=2, attempts=1)
     miss(core, "v100-1", 100.0)
     assert plan(core, 2, 360.0).granted[0].worker_ids == ("v100-0", "v100-2")
     miss(core, "v100-0", 361.0)
     lost = told(core, 481.0, timer("lost/v100-0/361.0", 481.0))
-    failed = JobFailed(job_id="a", attempts=1, reason="worker v100-0 is lost")
-    assert lost.count(Emit(failed)) == 1
     assert [type(d.event).__name__ for d in lost if isinstance(d, Emit)] == [
         "WorkerLost",
         "LeasesChanged",
-        "JobFailed",
+        "JobRequeued",
     ]
 
 
