@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from services.policy.fifo import Fifo
+from services.policy.hierarchical import Hierarchical
 from services.policy.isolated import Isolated
 from services.policy.las import Las, LasAgnostic
 from services.policy.las_sharing import LasSharing
@@ -17,6 +18,7 @@ from services.policy.problem import Policy, PolicyError
 #: entry: ``:agnostic`` is blind to worker types, ``:ss`` shares workers between two jobs.
 POLICIES: dict[str, Callable[..., Policy]] = {
     "fifo": Fifo,
+    "hierarchical": Hierarchical,
     "isolated": Isolated,
     "las": Las,
     "las:agnostic": LasAgnostic,
