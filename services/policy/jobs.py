@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 
@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from schemas.domain import AllocationRow
-from services.policy.classes import SHARE_UNIT, ClassArrays, round_to_units, single_jobs
+from services.policy.classes import SHARE_UNIT, ClassArrays, round_to_units
 from services.policy.division import Division
 from services.policy.problem import JobClass, Problem, ProblemError
 from services.policy.solver import Floats, Ints
@@ -29,7 +29,7 @@ class Jobs:
         See ``JobClass``.
     """
 
-    ids: tuple[str, ...]
+    ids: list[str]
     rows: Ints
     steps_remaining: Floats
     elapsed_s: Floats
@@ -55,9 +55,9 @@ def gather_jobs(problem: Problem, arrays: ClassArrays) -> Jobs:
     # By value, so that sums over a class do not depend on the order of its jobs in the problem.
     sets_apart = [x for x in (slo, isolated, elapsed, steps) if len(x) and (x != x[0]).any()]
     order = np.lexsort((*sets_apart, rows))
-    ids = tuple(chain.from_iterable(c.job_ids for c in served))
+    ids = list(chain.from_iterable(c.job_ids for c in served))
     return Jobs(
-        ids=tuple(ids[i] for i in order.tolist()),
+        ids=[ids[i] for i in order.tolist()],
         rows=rows[order],
         steps_remaining=steps[order],
         elapsed_s=elapsed[order],
@@ -100,25 +100,29 @@ def job_rows(
     demands = arrays.scale_factors[division.rows] * sizes
     units = round_to_units(division.shares, demands, arrays.num_workers)
     by_group = np.argsort(division.groups, kind="stable")
-    combinations = single_jobs([jobs.ids[i] for i in by_group.tolist()])
+    combinations = tuple(zip([jobs.ids[i] for i in by_group.tolist()], strict=True))
     ends = np.cumsum(sizes.astype(np.int64))
-    of_groups = zip((ends - sizes).astype(np.int64).tolist(), ends.tolist(), _named(problem, units))
+    starts = np.append(0, ends[:-1])
+    of_groups = zip(starts.tolist(), ends.tolist(), _named(problem, units), strict=True)
     return tuple(
-        AllocationRow(combinations[first:last], shares) for first, last, shares in of_groups if shares
+        AllocationRow(combinations[first:last], shares)
+        for first, last, shares in of_groups
+        if shares
     )
 
 
 def _named(problem: Problem, units: Ints) -> list[dict[str, float]]:
     """(groups,) {worker type: share}, without the types that a group does not use."""
     used = units > 0
-    patterns, which = np.unique(used, axis=0, return_inverse=True)
+    patterns = used @ (1 << np.arange(used.shape[1]))
     named: list[dict[str, float]] = [{}] * len(units)
-    for number, pattern in enumerate(patterns):
-        names = [n for n, is_used in zip(problem.worker_types, pattern, strict=True) if is_used]
-        groups = np.flatnonzero(which.ravel() == number)
-        shares = units[groups][:, pattern] / (1 / SHARE_UNIT)
-        for group, of_group in zip(groups.tolist(), shares.tolist(), strict=True):
-            named[group] = dict(zip(names, of_group, strict=True))
+    for pattern in np.unique(patterns):
+        groups = np.flatnonzero(patterns == pattern)
+        types = np.flatnonzero(used[groups[0]])
+        names = [problem.worker_types[j] for j in types]
+        of_types = [(units[groups, j] / round(1 / SHARE_UNIT)).tolist() for j in types]
+        for group, shares in zip(groups.tolist(), zip(*of_types, strict=True), strict=True):
+            named[group] = dict(zip(names, shares, strict=True))
     return named
 
 
