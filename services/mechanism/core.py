@@ -287,7 +287,7 @@ class MechanismCore:
         return (self._resume(job_id, reason, now + wait_s), Wake(timer, now + wait_s))
 
     def _resume(self, job_id: str, reason: str, not_before_s: float) -> Decision:
-        """The job is to go on from its checkpoint. (Lost workers are no failure of its own.)"""
+        """Let the job go on from its checkpoint; to lose its workers is no failure of its own."""
         job = self._jobs.active[job_id]
         job.not_before_s = not_before_s
         self._planner.stale = True
