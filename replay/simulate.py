@@ -26,6 +26,7 @@ from schemas.record import Record
 from services.estimator.core import EstimatorCore
 from services.estimator.tables import ThroughputTable
 from services.mechanism.core import MechanismCore
+from services.policy.catalog import needs
 from services.policy.core import PolicyCore, Solve
 from services.policy.solve import carry_out
 from services.runtime.actor import Core
@@ -152,7 +153,7 @@ class Simulation:
             lag_seed=lag_seed,
         )
         classes = sorted({(job.job_type, job.scale_factor) for job in jobs})
-        rows = table.rows(classes, pairs=":ss" in config.policy)
+        rows = table.rows(classes, pairs=needs(config.policy, "pairs"))
         self.driver.submit(0.0, "operator", config)
         imported = ThroughputTableImported(source=table.source, rows=tuple(rows))
         self.driver.submit(0.0, "operator", imported)

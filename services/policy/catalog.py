@@ -50,6 +50,12 @@ def resolve(name: str, parameters: Mapping[str, float | str] = {}) -> Policy:
     return make(**parameters)
 
 
+def needs(name: str, what: str) -> bool:
+    """Whether a policy asks for what few do: ``previous`` rows, or colocated ``pairs``."""
+    shares = what == "pairs" and ":ss" in name
+    return shares or bool(getattr(POLICIES.get(name), f"needs_{what}", False))
+
+
 def _parameters(make: Any) -> list[str]:
     return [field.name for field in dataclasses.fields(make)]
 

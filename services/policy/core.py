@@ -14,7 +14,7 @@ from typing import ClassVar
 import msgspec
 
 from schemas.decisions import Decision, Run, Wake
-from schemas.domain import JobSpec, ThroughputRow
+from schemas.domain import AllocationRow, JobSpec, ThroughputRow
 from schemas.events import (
     AllocationComputed,
     AllocationFailed,
@@ -37,7 +37,7 @@ from schemas.events import (
     WorkerRegistered,
     WorkerReturned,
 )
-from services.policy.catalog import resolve
+from services.policy.catalog import needs, resolve
 from services.policy.problem import JobClass, PolicyError, Problem
 
 #: Jobs alike in all that a solver sees: (job type, scale factor, weight, entity, allowed worker
@@ -62,6 +62,7 @@ class _Job(msgspec.Struct):
     arrived_at: float
     key: ClassKey
     steps: float = 0.0
+    held_s: float = 0.0
 
 
 class PolicyCore:
@@ -87,6 +88,8 @@ class PolicyCore:
         #: {worker type: workers that can be leased}; None when out of date.
         self._counts: dict[str, int] | None = None
         self._needs_progress = False
+        #: Rows with shares of the newest allocation.
+        self._previous: tuple[AllocationRow, ...] = ()
         self._stale = False
         self._solving = False
         self._solved_at = -math.inf
@@ -212,12 +215,14 @@ class PolicyCore:
             job = self._jobs.get(row.job_id)
             if job is not None:
                 job.steps = max(job.steps, row.steps)
+                job.held_s += row.run_s
         return ()
 
     def _task_progress(self, event: TaskStopped, now: float) -> Sequence[Decision]:
         job = self._jobs.get(event.task.job_id)
         if job is not None:
             job.steps = max(job.steps, event.task.checkpointed_steps)
+            job.held_s += event.task.run_s
         return ()
 
     def _key(self, spec: JobSpec) -> ClassKey:
@@ -264,6 +269,8 @@ class PolicyCore:
         self, event: AllocationComputed | AllocationFailed, now: float
     ) -> Sequence[Decision]:
         self._solving = False
+        if isinstance(event, AllocationComputed):
+            self._previous = tuple(row for row in event.rows if row.shares)
         if self._config.fill == "none" and isinstance(event, AllocationComputed):
             # Who has no share waits for the next solve, as if X did not know of it.
             served = (row for row in event.rows if row.shares)
@@ -313,6 +320,7 @@ class PolicyCore:
             pairs=self._pairs(keys, types),
             reference_type=self._config.reference_type,
             entities=self._config.entities,
+            previous=self._previous if needs(self._config.policy, "previous") else (),
         )
 
     def _job_class(
@@ -334,6 +342,7 @@ class PolicyCore:
                 max(0.0, (job.spec.total_steps or 0.0) - job.steps) for job in moving
             ),
             elapsed_s=tuple(now - job.arrived_at for job in moving),
+            held_s=tuple(job.held_s for job in moving),
             slo_remaining_s=tuple(
                 math.inf if job.spec.slo_s is None else job.arrived_at + job.spec.slo_s - now
                 for job in moving
@@ -357,7 +366,7 @@ class PolicyCore:
         self, keys: Sequence[tuple[str, int]], types: tuple[str, ...]
     ) -> dict[tuple[int, int], tuple[tuple[float, ...], tuple[float, ...]]]:
         """Colocated throughputs between the problem's classes; empty without space sharing."""
-        if ":ss" not in self._config.policy:
+        if not needs(self._config.policy, "pairs"):
             return {}
         indices: dict[tuple[str, int], list[int]] = {}
         for index, key in enumerate(keys):

@@ -33,6 +33,8 @@ class JobClass(msgspec.Struct, frozen=True, kw_only=True):
     elapsed_s: tuple[float, ...] = ()
     #: (jobs,) seconds that the steps done would have taken on the job's 1/n share of the cluster.
     isolated_s: tuple[float, ...] = ()
+    #: (jobs,) seconds that the job has held its workers.
+    held_s: tuple[float, ...] = ()
     #: (jobs,) seconds left to the deadline, inf without one.
     slo_remaining_s: tuple[float, ...] = ()
 
@@ -52,6 +54,9 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     #: The worker type whose speed heterogeneity-agnostic policies take for everywhere's.
     reference_type: str = ""
     entities: tuple[Entity, ...] = ()
+    #: Rows of the allocation in force, for a policy whose class says ``needs_previous``: its
+    #: memory is on the log like everything else, and equal logs give equal allocations.
+    previous: tuple[AllocationRow, ...] = ()
 
     @property
     def num_jobs(self) -> int:
