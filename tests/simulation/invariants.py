@@ -36,36 +36,62 @@ class _Interval:
 
 def violations(records: Sequence[Record]) -> list[str]:
     """Everything that is wrong with a finished run; each line names the record it shows at."""
-    return [*_ends(records), *_leases(records), *_steps(records)]
+    checks = (_ends, _nothing_after_the_end, _completions, _leases, _steps)
+    return [violation for check in checks for violation in check(records)]
 
 
 def _ends(records: Iterable[Record]) -> Iterable[str]:
-    """Every job ends exactly once, and nothing is granted to it, or admitted, afterwards."""
-    submitted: dict[str, float] = {}
+    """Every job ends exactly once, completed at its total steps or otherwise."""
+    total_steps: dict[str, float | None] = {}
     ended: dict[str, str] = {}
     for record in records:
         event = record.event
         if isinstance(event, JobSubmitted):
-            total_steps = event.job.total_steps
-            assert total_steps is not None
-            submitted[event.job.job_id] = total_steps
+            total_steps[event.job.job_id] = event.job.total_steps
         elif isinstance(event, _ENDS):
             kind = type(event).__name__
             if event.job_id in ended:
                 yield f"{record.seq}: {kind} of {event.job_id} after {ended[event.job_id]}"
             ended[event.job_id] = kind
-            if isinstance(event, JobCompleted) and event.steps != submitted[event.job_id]:
+            if isinstance(event, JobCompleted) and event.steps != total_steps[event.job_id]:
                 yield f"{record.seq}: {event.job_id} complete at {event.steps} steps"
-        elif isinstance(event, JobAdmitted) and event.job_id in ended:
-            yield f"{record.seq}: {event.job_id} admitted after its end"
-        elif isinstance(event, RoundScheduled):
-            for lease in event.granted:
-                for task in lease.tasks:
-                    if task.job_id in ended:
-                        yield f"{record.seq}: {lease.lease_id} for {task.job_id} after its end"
-    for job_id in submitted:
+    for job_id in total_steps:
         if job_id not in ended:
             yield f"the end: {job_id} never ended"
+
+
+def _nothing_after_the_end(records: Iterable[Record]) -> Iterable[str]:
+    """Once a job's end is on the log, it is not admitted, nor granted anything."""
+    ended: set[str] = set()
+    for record in records:
+        event = record.event
+        begun: list[str] = []
+        if isinstance(event, _ENDS):
+            ended.add(event.job_id)
+        elif isinstance(event, JobAdmitted):
+            begun = [event.job_id]
+        elif isinstance(event, RoundScheduled):
+            begun = [task.job_id for lease in event.granted for task in lease.tasks]
+        for job_id in begun:
+            if job_id in ended:
+                yield f"{record.seq}: {type(event).__name__} of {job_id} after its end"
+
+
+def _completions(records: Iterable[Record]) -> Iterable[str]:
+    """The first report that a job is complete counts, unless its lease was being revoked."""
+    #: {job: (record, lease) of the first report that it is complete}
+    first: dict[str, tuple[int, str]] = {}
+    revoked: set[str] = set()
+    for record in records:
+        event = record.event
+        if isinstance(event, TaskStopped) and event.reason == "completed":
+            first.setdefault(event.task.job_id, (record.seq, event.task.lease_id))
+        elif isinstance(event, LeasesChanged):
+            revoked |= set(event.revoked)
+        elif isinstance(event, JobCompleted):
+            seq, lease_id = first.get(event.job_id, (0, ""))
+            if record.cause != seq and lease_id not in revoked:
+                yield f"{record.seq}: {event.job_id} complete on {record.cause}, not yet on {seq}"
 
 
 def _leases(records: Iterable[Record]) -> Iterable[str]:
@@ -73,35 +99,47 @@ def _leases(records: Iterable[Record]) -> Iterable[str]:
 
     On the grid a lease ends with its round, with ``last_task`` when its round has been reported.
     """
-    intervals: dict[str, _Interval] = {}
-    last_task = False
-    running: list[_Interval] = []
+    book = _Book()
     for record in records:
         event = record.event
         if isinstance(event, ClusterConfigured):
-            last_task = event.round_end == "last_task"
+            book.last_task = event.round_end == "last_task"
         elif isinstance(event, RoundScheduled):
-            ends_at_s = math.inf if last_task else event.ends_at_s
-            for lease in event.granted:
-                if lease.lease_id in intervals:
-                    yield f"{record.seq}: lease {lease.lease_id} granted twice"
-                intervals[lease.lease_id] = _Interval(lease, event.starts_at_s, ends_at_s)
-            for lease_id in event.renewed:
-                if not last_task and intervals[lease_id].ends_at_s != event.starts_at_s:
-                    yield f"{record.seq}: {lease_id} renewed though it does not run until then"
-                if last_task and intervals[lease_id].ends_at_s > event.starts_at_s:
-                    yield f"{record.seq}: {lease_id} renewed though not reported"
-                intervals[lease_id].ends_at_s = ends_at_s
-            in_round = [lease.lease_id for lease in event.granted] + list(event.renewed)
-            running = [intervals[lease_id] for lease_id in in_round]
-        elif isinstance(event, ProgressReported) and last_task:
-            for interval in running:
-                interval.ends_at_s = min(interval.ends_at_s, record.at)
+            yield from book.plan(record.seq, event)
+        elif isinstance(event, ProgressReported) and book.last_task:
+            book.cut(book.running, record.at)
         elif isinstance(event, LeasesChanged):
-            for lease_id in event.revoked:
-                interval = intervals[lease_id]
-                interval.ends_at_s = min(interval.ends_at_s, record.at)
-    yield from _overlaps(intervals.values())
+            book.cut(event.revoked, record.at)
+    yield from _overlaps(book.intervals.values())
+
+
+class _Book:
+    """Leases, from when until when."""
+
+    def __init__(self) -> None:
+        self.last_task = False
+        self.intervals: dict[str, _Interval] = {}
+        #: Leases of the newest round.
+        self.running: list[str] = []
+
+    def plan(self, seq: int, event: RoundScheduled) -> Iterable[str]:
+        ends_at_s = math.inf if self.last_task else event.ends_at_s
+        for lease in event.granted:
+            if lease.lease_id in self.intervals:
+                yield f"{seq}: lease {lease.lease_id} granted twice"
+            self.intervals[lease.lease_id] = _Interval(lease, event.starts_at_s, ends_at_s)
+        for lease_id in event.renewed:
+            interval = self.intervals[lease_id]
+            early = interval.ends_at_s < event.starts_at_s and not self.last_task
+            if early or interval.ends_at_s > event.starts_at_s:
+                yield f"{seq}: {lease_id} renewed though it runs until {interval.ends_at_s}"
+            interval.ends_at_s = ends_at_s
+        self.running = [lease.lease_id for lease in event.granted] + list(event.renewed)
+
+    def cut(self, lease_ids: Iterable[str], at: float) -> None:
+        for lease_id in lease_ids:
+            interval = self.intervals[lease_id]
+            interval.ends_at_s = min(interval.ends_at_s, at)
 
 
 def _overlaps(intervals: Iterable[_Interval]) -> Iterable[str]:
@@ -122,8 +160,7 @@ def _overlaps(intervals: Iterable[_Interval]) -> Iterable[str]:
 
 
 def _steps(records: Iterable[Record]) -> Iterable[str]:
-    """Checkpointed steps never go down; steps never exceed the total; nothing is lost beyond a
-    checkpoint: a lease starts from the newest checkpoint on the log."""
+    """Steps never exceed the total, never go down under a lease, nor below a checkpoint."""
     totals: dict[str, float] = {}
     checkpointed: dict[str, float] = {}
     #: {(lease, job): steps last reported under it}

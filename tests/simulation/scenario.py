@@ -13,7 +13,6 @@ from replay.driver import Driver
 from replay.modes import MODES
 from replay.simulate import WORKER, Simulation, build_workers
 from replay.traces.tables import builtin_table
-from schemas.decisions import Effect
 from schemas.domain import JobSpec
 from schemas.events import (
     AllocationComputed,
@@ -32,7 +31,8 @@ from services.runtime.log import Log, MemoryLog
 
 CLUSTER = {"v100": 4, "p100": 2, "k80": 2}
 PER_SERVER = {"v100": 2, "p100": 2, "k80": 1}
-ROUND_S = 40.0
+#: With the shorter, the plan of a round is usually late under lag.
+ROUNDS_S = (12.0, 40.0)
 _SCALE_FACTORS = (1, 1, 1, 2, 2, 4)
 
 _solved: dict[str, AllocationComputed | AllocationFailed] = {}
@@ -99,16 +99,19 @@ class Scenario:
         return simulation
 
 
-def contended(seed: int, num_jobs: int = 12, mode: str = "default", policy: str = "las") -> Scenario:
+def contended(
+    seed: int, num_jobs: int = 12, mode: str = "default", policy: str = "las"
+) -> Scenario:
     """Jobs of which most end within a second of a round boundary, if they run undisturbed."""
     rng = random.Random(seed)
+    round_s = rng.choice(ROUNDS_S)
     jobs = []
     arrival_s = 0.0
     for i in range(num_jobs):
         scale_factor = rng.choice(_SCALE_FACTORS)
         job_type = rng.choice([t for t, scale in table().classes() if scale == scale_factor])
         rate = table().alone(job_type, scale_factor, "v100") or 1.0
-        run_s = ROUND_S * rng.randint(1, 4) + rng.choice((0.0, -1.0, 0.5, 0.0, 13.0)) * rng.random()
+        run_s = round_s * rng.randint(1, 4) + rng.choice((0.0, -1.0, 0.5, 0.0, 13.0)) * rng.random()
         jobs.append(
             JobSpec(
                 job_id=f"j{i}",
@@ -119,29 +122,29 @@ def contended(seed: int, num_jobs: int = 12, mode: str = "default", policy: str 
                 arrival_s=arrival_s,
             )
         )
-        arrival_s += rng.choice((0.0, ROUND_S / 4, ROUND_S)) * rng.random()
+        arrival_s += rng.choice((0.0, round_s / 4, round_s)) * rng.random()
     config = msgspec.structs.replace(
-        MODES[mode](policy, ROUND_S), worker_lost_after_s=rng.choice((0.5, ROUND_S / 2))
+        MODES[mode](policy, round_s), worker_lost_after_s=rng.choice((0.5, round_s / 2))
     )
     cancelled = rng.sample(jobs, k=max(1, num_jobs // 6))
-    cancels = [(_near_a_boundary(job.arrival_s, rng), job.job_id) for job in cancelled]
+    cancels = [(_near_a_boundary(job.arrival_s, round_s, rng), job.job_id) for job in cancelled]
     outages = []
     for worker_id in rng.sample([f"v100-{i}" for i in range(4)], k=2):
-        away_s = 10.0 + ROUND_S * rng.random()
-        outages.append((_near_a_boundary(0.0, rng), worker_id, away_s))
+        away_s = round_s * rng.random()
+        outages.append((_near_a_boundary(0.0, round_s, rng), worker_id, away_s))
     return Scenario(
         config=config,
         jobs=tuple(jobs),
         cancels=tuple(sorted(cancels)),
-        drains=((_near_a_boundary(0.0, rng), "k80-1"),),
+        drains=((_near_a_boundary(0.0, round_s, rng), "k80-1"),),
         outages=tuple(sorted(outages)),
         load_s=0.0 if mode == "paper" else rng.choice((0.0, 1.0, 5.0)),
         save_s=0.0 if mode == "paper" else rng.choice((0.0, 2.0)),
     )
 
 
-def _near_a_boundary(after_s: float, rng: random.Random) -> float:
-    return after_s + ROUND_S * rng.randint(1, 6) + rng.choice((0.0, 1.0, -2.0, 9.0)) * rng.random()
+def _near_a_boundary(after_s: float, round_s: float, rng: random.Random) -> float:
+    return after_s + round_s * rng.randint(1, 6) + rng.choice((0.0, 1.0, -2.0, 9.0)) * rng.random()
 
 
 def records_of(driver: Driver) -> Sequence[Record]:

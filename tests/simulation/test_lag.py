@@ -1,0 +1,175 @@
+"""Under a network's delays, and restarts on top, what must hold holds: 100 seeds of each mode."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import msgspec
+import pytest
+
+from replay.cluster import Cluster
+from replay.simulate import WORKER, Simulation
+from replay.verify import verify
+from schemas.domain import JobSpec
+from schemas.events import (
+    JobCompleted,
+    WorkerLost,
+    WorkerReturned,
+    WorkerUnreachable,
+)
+from schemas.record import Record
+from tests.simulation.invariants import violations
+from tests.simulation.scenario import Scenario, contended, records_of, table
+
+SEEDS = range(100)
+KILL_SEEDS = range(50)
+#: A run that writes so many records will never end.
+ENDLESS = 5000
+
+MODES = pytest.mark.parametrize(("mode", "policy"), [("default", "las"), ("paper", "isolated")])
+
+
+def finish(simulation: Simulation) -> list[Record]:
+    """Run to the end, or so far that it has none."""
+    driver = simulation.driver
+    driver.run(until=lambda: simulation.summary.done or driver.log.last_seq > ENDLESS)
+    records = list(records_of(driver))
+    assert len(records) <= ENDLESS, "endless"
+    return records
+
+
+def check(records: list[Record]) -> None:
+    """All that must hold of a finished run."""
+    assert violations(records) == []
+    assert verify(records, complete=True).divergence is None
+
+
+@MODES
+@pytest.mark.parametrize("seed", SEEDS)
+def test_lag(seed: int, mode: str, policy: str) -> None:
+    """Delays change when things happen, never whether they are right."""
+    scenario = contended(seed, mode=mode, policy=policy)
+    check(finish(scenario.simulation(lag_seed=seed)))
+
+
+@MODES
+@pytest.mark.parametrize("seed", KILL_SEEDS)
+def test_lag_and_kills(seed: int, mode: str, policy: str) -> None:
+    """Nor do services that are killed, one or all at once, every few records."""
+    rng = random.Random(seed)
+    simulation = contended(seed, mode=mode, policy=policy).simulation(lag_seed=seed)
+    driver = simulation.driver
+    before = -1
+    while not simulation.summary.done and before < driver.log.last_seq < ENDLESS:
+        before = driver.log.last_seq
+        until = before + rng.randint(5, 60)
+        driver.run(until=lambda: simulation.summary.done or driver.log.last_seq >= until)  # noqa: B023
+        names = sorted(driver.actors)
+        if driver.log.last_seq >= until and not simulation.summary.done:
+            for name in rng.sample(names, k=rng.choice((1, 1, 1, len(names)))):
+                driver.restart(name)
+    check(finish(simulation))
+
+
+@pytest.mark.parametrize("seed", KILL_SEEDS)
+def test_lag_with_any_settings(seed: int) -> None:
+    """Whatever the settings of the mechanism, and if they change in mid-run."""
+    rng = random.Random(seed)
+    scenario = contended(
+        seed,
+        mode=rng.choice(("default", "paper")),
+        policy=rng.choice(("las", "las:agnostic", "isolated", "fifo")),
+    )
+    config = msgspec.structs.replace(
+        scenario.config,
+        priority=rng.choice(("credit", "reset")),
+        selection=rng.choice(("global", "per_type")),
+        fill=rng.choice(("last", "in_order", "none")),
+        new_jobs=rng.choice(("equal_share", "wait")),
+        resolve_min_gap_s=rng.choice((0.0, 30.0, 100.0)),
+    )
+    simulation = dataclasses.replace(scenario, config=config).simulation(lag_seed=seed)
+    changed = msgspec.structs.replace(config, round_duration_s=rng.choice((15.0, 60.0)))
+    simulation.driver.submit(200 * rng.random(), "operator", changed)
+    check(finish(simulation))
+
+
+# --- what lag has found, each in its smallest form ------------------------------------------------
+
+
+def two_jobs(mode: str, **config: float | str) -> Scenario:
+    """Two jobs of 100 s on a V100, the first of which has all four of them."""
+    jobs = []
+    for i, scale_factor in enumerate((4, 1)):
+        job_type = next(t for t, scale in table().classes() if scale == scale_factor)
+        steps_per_s = table().alone(job_type, scale_factor, "v100")
+        assert steps_per_s is not None
+        job = JobSpec(
+            job_id=f"j{i}",
+            job_type=job_type,
+            scale_factor=scale_factor,
+            total_steps=100 * steps_per_s,
+            allowed_worker_types=("v100",),
+        )
+        jobs.append(job)
+    settings = msgspec.structs.replace(contended(0, mode=mode).config, **config)
+    return Scenario(config=settings, jobs=tuple(jobs))
+
+
+def test_a_return_overtakes_the_loss() -> None:
+    """A worker that is back on the log before its loss is, is not kept from the policy."""
+    back = WorkerReturned(worker_id="v100-0", reporter=WORKER)
+    simulation = two_jobs("default", worker_lost_after_s=1.0).simulation()
+    driver = simulation.driver
+    driver.submit(5.0, "mechanism", WorkerUnreachable(worker_id="v100-0", since_s=5.0))
+    driver.run(until=lambda: "lost/" in repr(list(driver.log.read())[-1].event))
+    driver.submit(driver.now, WORKER, back)
+    records = finish(simulation)
+    check(records)
+    order = [type(r.event) for r in records if isinstance(r.event, WorkerReturned | WorkerLost)]
+    assert order == [WorkerReturned, WorkerLost]
+
+
+def test_an_outage_older_than_the_return() -> None:
+    """News of an outage that comes after the worker's return withholds nothing."""
+    scenario = two_jobs("default")
+    simulation = scenario.simulation()
+    back = WorkerReturned(worker_id="v100-0", reporter=WORKER)
+    simulation.driver.submit(6.0, WORKER, back)
+    gone = WorkerUnreachable(worker_id="v100-0", since_s=5.0)
+    simulation.driver.submit(7.0, "mechanism", gone)
+    records = finish(simulation)
+    check(records)
+    assert not any(isinstance(record.event, WorkerLost) for record in records)
+
+
+@pytest.mark.parametrize("mode", ["default", "paper"])
+def test_a_completion_under_a_lease_just_revoked(mode: str) -> None:
+    """A job complete in truth, but not on the books, completes under its next lease."""
+    scenario = two_jobs(mode)
+    simulation = scenario.simulation()
+    cluster = simulation.driver._executors[WORKER]
+    assert isinstance(cluster, Cluster)
+    cluster._saved.update({job.job_id: job.total_steps or 0.0 for job in scenario.jobs})
+    records = finish(simulation)
+    check(records)
+    completed = {r.event.job_id for r in records if isinstance(r.event, JobCompleted)}
+    assert completed == {job.job_id for job in scenario.jobs}
+
+
+def test_new_books_keep_the_allocation() -> None:
+    """A change of round duration leaves X in force, also where new jobs wait for a solve."""
+    scenario = two_jobs("paper", resolve_min_gap_s=1e6)
+    simulation = scenario.simulation()
+    changed = msgspec.structs.replace(scenario.config, round_duration_s=15.0)
+    simulation.driver.submit(20.0, "operator", changed)
+    records = finish(simulation)
+    check(records)
+    assert sum(isinstance(record.event, JobCompleted) for record in records) == len(scenario.jobs)
+
+
+def test_fifo_without_filling_does_not_stall() -> None:
+    """Once all that X serves is done, those it serves not are not left to wait for the gap."""
+    scenario = two_jobs("paper", policy="fifo", fill="none", resolve_min_gap_s=1e6)
+    check(finish(scenario.simulation()))
