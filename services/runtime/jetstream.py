@@ -78,6 +78,7 @@ class JetStreamLog:
         self._on_trouble = on_trouble
         self._clock = clock
         self._trouble = ""
+        self._cut_off = False
         self._closed_because = ""
         #: {service: its starts, as far as known}
         self._fences: dict[str, _Fence] = {}
@@ -245,16 +246,18 @@ class JetStreamLog:
                         "has the record is not known: append the same record again"
                     ) from None
             else:
-                if answer.get("duplicate"):
-                    await self._check_same(draft, answer["seq"])
-                    return int(answer["seq"]) if sent else None
-                if "seq" in answer:
-                    return self._accepted(draft, int(answer["seq"]))
+                # A refusal has a sequence too, 0.
+                if "error" not in answer:
+                    return await self._accepted(draft, answer, sent=sent)
                 self._refused(draft, answer["error"])
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, 1.0)
 
-    def _accepted(self, draft: Draft, seq: int) -> int:
+    async def _accepted(self, draft: Draft, answer: dict[str, Any], *, sent: bool) -> int | None:
+        seq = int(answer["seq"])
+        if answer.get("duplicate"):
+            await self._check_same(draft, seq)
+            return seq if sent else None
         if isinstance(draft.event, LeaderElected):
             self._fences[draft.actor].add(draft, seq)
         return seq
@@ -451,10 +454,13 @@ class JetStreamLog:
         self._trouble = str(error) or type(error).__name__
 
     async def _on_disconnected(self) -> None:
-        self._on_trouble(f"connection to the log lost: {self._trouble or 'by the server'}")
+        # Closing on purpose is no trouble, and a failed try to reconnect no new one.
+        if not (self._closed_because or self._cut_off):
+            self._cut_off = True
+            self._on_trouble(f"connection to the log lost: {self._trouble or 'by the server'}")
 
     async def _on_reconnected(self) -> None:
-        self._trouble = ""
+        self._trouble, self._cut_off = "", False
         self._on_trouble("connection to the log is back")
 
     async def _on_closed(self) -> None:

@@ -24,6 +24,8 @@ from services.runtime.log import LogClosedError, LogError
 #: Most messages on their way to a reader.
 _WINDOW = 2000
 _HEARTBEAT_S = 2.0
+#: A connection that was lost and is back is noticed after so long.
+_LOOK_EVERY_S = 0.2
 _PULL_EXPIRES_S = 10.0
 #: A consumer without a reader goes after this.
 _FORGOTTEN_AFTER_S = 5.0
@@ -156,6 +158,7 @@ class _Consumer:
         self._arrived: deque[tuple[Any, float]] = deque()
         self._arrival = asyncio.Event()
         self._subscription: Any = None
+        self._reconnects = client.stats["reconnects"]
         self._credit = 0
         self._taken = 0
         #: Whether nothing older than this consumer is left to read.
@@ -199,18 +202,27 @@ class _Consumer:
         while True:
             if self._credit <= _WINDOW // 2:
                 await self._ask()
-            if not self._arrived:
-                self._arrival.clear()
-                try:
-                    async with asyncio.timeout(_HEARTBEAT_S * 2.5):
-                        await self._arrival.wait()
-                except TimeoutError:
-                    return None
+            if not self._arrived and not await self._something_arrives():
+                return None
             message, received = self._arrived.popleft()
             if message.reply.startswith("$JS.ACK."):
                 return self._take(message, received)
             if not self._goes_on(message.headers or {}):
                 return None
+
+    async def _something_arrives(self) -> bool:
+        """Wait; False if nothing comes, or the connection has been another in the meantime."""
+        silent_s = 0.0
+        while silent_s < 2.5 * _HEARTBEAT_S:
+            if self._client.is_closed or self._client.stats["reconnects"] != self._reconnects:
+                return False
+            self._arrival.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_EVERY_S):
+                    await self._arrival.wait()
+                return True
+            silent_s += _LOOK_EVERY_S
+        return False
 
     async def _receive(self, message: Any) -> None:
         self._arrived.append((message, self._clock()))
