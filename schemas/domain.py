@@ -74,6 +74,14 @@ class ThroughputRow(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_de
     beside: tuple[PairThroughput, ...] = ()
 
 
+class ProfileCell(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One thing to measure of a job: its speed on a worker type, alone or beside a reference."""
+
+    worker_type: str
+    #: Job type of the reference job; empty: alone.
+    beside: str
+
+
 class TaskSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What a worker must know to run one job under one lease, and nothing else."""
 
@@ -102,6 +110,9 @@ class Lease(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     reporters: tuple[str, ...]
     #: What Algorithm 1 ranked it by; 0 for a combination that only filled idle workers.
     priority: float = 0.0
+    #: A profile: the first task is a copy of the job, the second of a reference (its job id is
+    #: empty); no step counts, nothing is checkpointed.
+    profile: bool = False
 
 
 class TaskProgress(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -34,6 +34,7 @@ from schemas.domain import (
     Entity,
     JobSpec,
     Lease,
+    ProfileCell,
     TaskProgress,
     ThroughputRow,
 )
@@ -85,6 +86,22 @@ class ClusterConfigured(Event, frozen=True, gc=False, kw_only=True, tag=True):
     #: Type whose speed stands for "the" speed of a job in heterogeneity-agnostic policies.
     reference_type: str = ""
     entities: tuple[Entity, ...] = ()
+    #: Whom the estimator believes. ``oracle``: tables, else what the owner declares.
+    #: ``declared``: the owner first. ``learned``: tables; other jobs are profiled and matched.
+    estimator: str = "oracle"
+    #: Whether a job type's name says which reference job it is; if not, every job is learned.
+    trust_job_types: bool = True
+    #: Of the pairs of a new job with references, the share that is profiled.
+    profile_fraction: float = 0.2
+    #: Seconds of one profile, and worker-seconds that all of a job's may take.
+    profile_s: float = 30.0
+    profile_budget_s: float = 1800.0
+    #: Relative change of a throughput below which an estimate stands.
+    estimate_tolerance: float = 0.03
+    #: ``check``: declared throughputs are measured and corrected. ``cap``: and until then no type
+    #: is believed to be faster than another by more than it is for any reference job.
+    #: ``believe``: neither.
+    claims: str = "check"
 
     def plan_lead(self) -> float:
         """Seconds between plan and boundary: as given, else the smaller of 10 s and 5 %."""
@@ -134,6 +151,8 @@ class WorkerRegistered(Event, frozen=True, gc=False, kw_only=True, tag=True):
     ports: tuple[int, int] | None = None
     memory_gib: float | None = None
     usd_per_h: float | None = None
+    #: Leased for profiles only, never to run jobs.
+    profiles_only: bool = False
 
 
 class WorkerReturned(Event, frozen=True, gc=False, kw_only=True, tag=True):
@@ -170,6 +189,25 @@ class TaskStopped(Event, frozen=True, gc=False, kw_only=True, tag=True):
     reason: str
     exit_code: int | None = None
     detail: str = ""
+
+
+class ThroughputMeasured(Event, frozen=True, gc=False, kw_only=True, tag=True):
+    """A profile is over: what the job, and the reference beside it, made of its seconds.
+
+    ``outcome`` is ``measured``, ``does_not_fit`` (a fact about the job) or ``failed`` (none).
+    """
+
+    reporter: str
+    lease_id: str
+    job_id: str
+    worker_type: str
+    #: Job type of the reference beside it; empty: alone.
+    beside: str = ""
+    steps_per_s: float = 0.0
+    other_steps_per_s: float = 0.0
+    #: Seconds that were measured over, warm-up left out.
+    seconds: float = 0.0
+    outcome: str = "measured"
 
 
 # --- mechanism -----------------------------------------------------------------------------------
@@ -239,11 +277,15 @@ class RoundScheduled(Event, frozen=True, gc=False, kw_only=True, tag=True):
 
 
 class LeasesChanged(Event, frozen=True, gc=False, kw_only=True, tag=True):
-    """Inside a round: leases revoked at once, and why."""
+    """Inside a round: leases revoked at once, or granted for a part of it, and why."""
 
     round_id: int
     revoked: tuple[str, ...]
     reason: str
+    #: Profiles, from ``starts_at_s`` to ``ends_at_s``.
+    granted: tuple[Lease, ...] = ()
+    starts_at_s: float = 0.0
+    ends_at_s: float = 0.0
 
 
 class WorkerUnreachable(Event, frozen=True, gc=False, kw_only=True, tag=True):
@@ -266,14 +308,40 @@ class WorkerDrained(Event, frozen=True, gc=False, kw_only=True, tag=True):
 class ThroughputEstimated(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """What policies and admission may believe of one job class, or of one job.
 
-    ``source`` is ``table`` or ``declared``.
+    ``source`` is ``table``, ``declared``, ``provisional`` (a job not yet profiled: what jobs make
+    on average), ``learned`` (from profiles) or ``measured`` (from leases).
     """
 
+    #: Of one job: its isolated throughputs, and the class whose pairs hold for it in proportion.
     row: ThroughputRow
     #: Set where the estimate holds for one job only.
     job_id: str = ""
     source: str
+    #: How likely it is that the class is the right one.
     confidence: float = 1.0
+    #: Of one job: its isolated throughput over that of its class.
+    multiplier: float = 1.0
+
+
+class ProfileRequested(Event, frozen=True, gc=False, kw_only=True, tag=True):
+    """These cells are to be measured of a job, each for so many seconds, most telling first."""
+
+    job_id: str
+    cells: tuple[ProfileCell, ...]
+    seconds: float
+
+
+class ClaimRefuted(Event, frozen=True, gc=False, kw_only=True, tag=True):
+    """What a job's owner declared is not what it does, beyond any noise.
+
+    The ratios are of throughput on ``worker_type`` over that on ``base_type``.
+    """
+
+    job_id: str
+    worker_type: str
+    base_type: str
+    declared_ratio: float
+    measured_ratio: float
 
 
 class ThroughputUnknown(Event, frozen=True, gc=False, kw_only=True, tag=True):
@@ -351,6 +419,7 @@ AnyEvent = (
     | TasksStarted
     | ProgressReported
     | TaskStopped
+    | ThroughputMeasured
     | JobAdmitted
     | JobRejected
     | JobCancelled
@@ -365,6 +434,8 @@ AnyEvent = (
     | WorkerDrained
     | ThroughputEstimated
     | ThroughputUnknown
+    | ProfileRequested
+    | ClaimRefuted
     | AllocationComputed
     | AllocationFailed
     | LeaderElected

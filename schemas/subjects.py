@@ -27,6 +27,7 @@ _WRITES: dict[str, tuple[type[events.Event], ...]] = {
         events.TasksStarted,
         events.ProgressReported,
         events.TaskStopped,
+        events.ThroughputMeasured,
     ),
     MECHANISM: (
         events.JobAdmitted,
@@ -42,7 +43,12 @@ _WRITES: dict[str, tuple[type[events.Event], ...]] = {
         events.WorkerLost,
         events.WorkerDrained,
     ),
-    ESTIMATOR: (events.ThroughputEstimated, events.ThroughputUnknown),
+    ESTIMATOR: (
+        events.ThroughputEstimated,
+        events.ThroughputUnknown,
+        events.ProfileRequested,
+        events.ClaimRefuted,
+    ),
     POLICY: (events.AllocationComputed, events.AllocationFailed),
 }
 
