@@ -7,22 +7,36 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from services.policy.cost import Cost, CostSlo
 from services.policy.fifo import Fifo
+from services.policy.finish_time_fairness import FinishTimeFairness, FinishTimeFairnessAgnostic
 from services.policy.hierarchical import Hierarchical
 from services.policy.isolated import Isolated
 from services.policy.las import Las, LasAgnostic
 from services.policy.las_sharing import LasSharing
+from services.policy.makespan import Makespan, MakespanAgnostic
+from services.policy.max_throughput import MaxThroughput
 from services.policy.problem import Policy, PolicyError
+from services.policy.shortest_job_first import ShortestJobFirst, ShortestJobFirstAgnostic
 
 #: Name -> dataclass whose fields are the policy's parameters. ``name:variant`` is a policy's own
 #: entry: ``:agnostic`` is blind to worker types, ``:ss`` shares workers between two jobs.
 POLICIES: dict[str, Callable[..., Policy]] = {
+    "cost": Cost,
+    "cost-slo": CostSlo,
     "fifo": Fifo,
+    "ftf": FinishTimeFairness,
+    "ftf:agnostic": FinishTimeFairnessAgnostic,
     "hierarchical": Hierarchical,
     "isolated": Isolated,
     "las": Las,
     "las:agnostic": LasAgnostic,
     "las:ss": LasSharing,
+    "makespan": Makespan,
+    "makespan:agnostic": MakespanAgnostic,
+    "max-throughput": MaxThroughput,
+    "sjf": ShortestJobFirst,
+    "sjf:agnostic": ShortestJobFirstAgnostic,
 }
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from services.policy.needs import Ways
+from services.policy.pools import Ways
 from services.policy.solver import Floats, Ints
 
 _TINY = 1e-12

@@ -24,34 +24,47 @@ class Fifo:
         """Allocate; see ``Policy``."""
         _, set_aside = gather(problem)
         return Allocation(
-            rows=_rows(problem, _admit(problem, _in_arrival_order(problem))), set_aside=set_aside
+            rows=running_rows(problem, admit(problem, _in_arrival_order(problem))),
+            set_aside=set_aside,
         )
 
 
-def _in_arrival_order(problem: Problem) -> list[tuple[int, str, int]]:
-    """(rank, job id, class index) of every job, first come first."""
-    for index, job_class in enumerate(problem.classes):
-        if len(job_class.arrival_ranks) != len(job_class.job_ids):
-            raise ProblemError(
-                f"class {index} ({job_class.job_type}): arrival_ranks has "
-                f"{len(job_class.arrival_ranks)} values, must be one for each of its "
-                f"{len(job_class.job_ids)} jobs"
-            )
-    return sorted(
+def _in_arrival_order(problem: Problem) -> list[tuple[str, int]]:
+    """(job id, class index) of every job, first come first."""
+    queue = sorted(
         (rank, job_id, index)
         for index, job_class in enumerate(problem.classes)
-        for rank, job_id in zip(job_class.arrival_ranks, job_class.job_ids, strict=True)
+        for rank, job_id in zip(arrival_ranks(index, job_class), job_class.job_ids, strict=True)
     )
+    return [(job_id, index) for _, job_id, index in queue]
 
 
-def _admit(
-    problem: Problem, queue: Iterable[tuple[int, str, int]]
-) -> dict[tuple[int, int], list[str]]:
-    """Jobs that run, by class and worker type."""
+def arrival_ranks(index: int, job_class: JobClass) -> tuple[int, ...]:
+    """(jobs,) the class's ranks of arrival.
+
+    Raises
+    ------
+    ProblemError
+        Not every job has one.
+    """
+    if len(job_class.arrival_ranks) != len(job_class.job_ids):
+        raise ProblemError(
+            f"class {index} ({job_class.job_type}): arrival_ranks has "
+            f"{len(job_class.arrival_ranks)} values, must be one for each of its "
+            f"{len(job_class.job_ids)} jobs"
+        )
+    return job_class.arrival_ranks
+
+
+def admit(problem: Problem, queue: Iterable[tuple[str, int]]) -> dict[tuple[int, int], list[str]]:
+    """Jobs that run, by class and worker type, when each of the queue takes the best that is left.
+
+    A job that finds no room closes what it could use to all behind it.
+    """
     choices = [_fastest_first(job_class, problem.num_workers) for job_class in problem.classes]
     free = list(problem.num_workers)
     running: dict[tuple[int, int], list[str]] = {}
-    for _, job_id, index in queue:
+    for job_id, index in queue:
         scale_factor = problem.classes[index].scale_factor
         for j in choices[index]:
             if scale_factor <= free[j]:
@@ -73,9 +86,10 @@ def _fastest_first(job_class: JobClass, num_workers: Sequence[int]) -> list[int]
     return sorted(usable, key=lambda j: -speeds[j])
 
 
-def _rows(
+def running_rows(
     problem: Problem, running: Mapping[tuple[int, int], list[str]]
 ) -> tuple[AllocationRow, ...]:
+    """Rows of jobs that run all the time."""
     return tuple(
         AllocationRow(single_jobs(ids), {problem.worker_types[j]: 1.0})
         for (_, j), ids in sorted(running.items())

@@ -8,7 +8,7 @@ from services.policy.classes import ClassArrays
 from services.policy.isolated import isolated_shares
 from services.policy.jobs import Jobs, blind
 from services.policy.makespan import Deadlines, serve
-from services.policy.needs import Ways
+from services.policy.pools import Ways
 from services.policy.problem import Allocation, Problem
 
 

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.policy.classes import ClassArrays
-from services.policy.needs import NeedsProgram, Pools
+from services.policy.needs import NeedsProgram
+from services.policy.pools import Pools
 from services.policy.solver import Floats
 
 #: Weight of the tie-break beside worker time, which it may raise by at most this fraction.

@@ -16,7 +16,8 @@ from services.policy.classes import ClassArrays, gather
 from services.policy.division import divide
 from services.policy.jobs import Jobs, blind, gather_jobs, job_rows
 from services.policy.leftover import all_on_their_fastest, hand_out_rest
-from services.policy.needs import Needs, NeedsProgram, Pools, Ways
+from services.policy.needs import Needs, NeedsProgram
+from services.policy.pools import Pools, Ways
 from services.policy.problem import Allocation, Problem
 from services.policy.solver import Floats
 

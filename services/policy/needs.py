@@ -23,100 +23,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from services.policy.classes import ClassArrays
+from services.policy.pools import Pools
 from services.policy.solver import INF, Floats, Ints, LinearProgram, Solution
 
 #: Needs are met when they are missed by no more than this, relative to the class's fastest speed.
 _MET = 2e-10
 #: Relative distance below which two levels are one.
 _SAME_LEVEL = 1e-12
-
-
-@dataclass(frozen=True, slots=True)
-class Ways:
-    """How a job of each class can spend its time.
-
-    Attributes
-    ----------
-    speeds : (classes, ways)
-        As a fraction of the class's fastest; 0 where the class lacks the way.
-    spread : (classes, ways, worker types)
-        Part of the time spent in this way that is spent on the type; sums to 1.
-    """
-
-    speeds: Floats
-    spread: Floats
-
-    @classmethod
-    def each_type(cls, arrays: ClassArrays) -> Ways:
-        """A way for each type, as long as the job likes."""
-        speeds = arrays.throughputs / arrays.throughputs.max(axis=1, keepdims=True)
-        types = speeds.shape[1]
-        return cls(speeds, np.broadcast_to(np.eye(types), (len(speeds), types, types)))
-
-    @classmethod
-    def blind(cls, arrays: ClassArrays) -> Ways:
-        """One way only: all usable types in proportion to their workers."""
-        workers = arrays.usable * arrays.num_workers
-        spread = workers / workers.sum(axis=1, keepdims=True)
-        return cls(np.ones((len(spread), 1)), spread[:, None, :])
-
-
-@dataclass(frozen=True, slots=True)
-class Pools:
-    """Columns to fill with time, whom they serve, and what they hold.
-
-    Attributes
-    ----------
-    classes, columns, times, speeds : (entries,)
-        A unit of the column gives every job of the class ``times`` of its time, at this fraction
-        of the class's fastest speed. Of each class, fastest first.
-    types, loaded, loads : (loads,)
-        A unit of column ``loaded`` holds this fraction of the type's workers.
-    num_classes, num_columns, num_types : int
-    """
-
-    classes: Ints
-    columns: Ints
-    times: Floats
-    speeds: Floats
-    types: Ints
-    loaded: Ints
-    loads: Floats
-    num_classes: int
-    num_columns: int
-    num_types: int
-
-    @classmethod
-    def of(cls, arrays: ClassArrays, ways: Ways) -> Pools:
-        """A column for each class and way, filled when all jobs spend all their time so."""
-        order = np.argsort(-ways.speeds, axis=1, kind="stable")
-        classes = np.repeat(np.arange(len(order)), order.shape[1])
-        used = (np.take_along_axis(ways.speeds, order, 1) > 0).ravel()
-        classes, chosen = classes[used], order.ravel()[used]
-        spread = ways.spread[classes, chosen]
-        loaded, types = np.nonzero(spread)
-        held = spread[loaded, types] * arrays.demands[classes[loaded]]
-        return cls(
-            classes=classes,
-            columns=np.arange(len(classes)),
-            times=np.ones(len(classes)),
-            speeds=ways.speeds[classes, chosen],
-            types=types,
-            loaded=loaded,
-            loads=held / arrays.num_workers[types],
-            num_classes=len(arrays.counts),
-            num_columns=len(classes),
-            num_types=len(arrays.num_workers),
-        )
-
-    def fill(self, values: Floats, ways: Ways) -> Floats:
-        """(classes, ways) time of one job of the class, for columns made by ``of``."""
-        time = np.zeros(ways.speeds.shape)
-        order = np.argsort(-ways.speeds, axis=1, kind="stable")
-        used = np.take_along_axis(ways.speeds, order, 1) > 0
-        time[self.classes, order[used]] = values
-        return time
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +42,7 @@ class Needs:
         Class of each job, ascending.
     at : level -> ((jobs,), (jobs,))
         Speed that the job needs, as a fraction of its class's fastest, and its derivative: convex
-        and growing in the level, and 0 at level 0 or constant.
+        and not falling in the level. Needs at level 0 can be met.
     highest : float
         Level at which some job needs all its time on the fastest type, or that is enough.
     """
@@ -138,20 +51,34 @@ class Needs:
     at: Callable[[float], tuple[Floats, Floats]]
     highest: float
 
+    @classmethod
+    def constant(cls, needs: Floats) -> Needs:
+        """The same at all levels, for classes, (classes,), in which all jobs need the same."""
+        none = np.zeros(len(needs))
+        return cls(np.arange(len(needs)), lambda _: (needs, none), 1.0)
+
 
 class NeedsProgram:
     """Who spends how much time in which column, so that all needs are met.
 
-    Columns: those of the pools; the level, in units of the first guess. Rows: what the classes
-    need in all, classes' time, types' capacity, cuts.
+    Columns: those of the pools; if there is relief, one for each class; the level, in units of
+    the first guess. Rows: what the classes need in all, classes' time, types' capacity, cuts.
+
+    Parameters
+    ----------
+    relief : (classes,)
+        By how much the column of the class can lower what its jobs need, all of them alike.
     """
 
-    def __init__(self, pools: Pools, needs: Needs) -> None:
+    def __init__(self, pools: Pools, needs: Needs, relief: Floats | None = None) -> None:
         self._pools, self._needs = pools, needs
+        self._relief = np.zeros(0) if relief is None else relief
+        self._level_column = pools.num_columns + len(self._relief)
         self._sizes = np.bincount(needs.rows, minlength=pools.num_classes).astype(float)
         self._starts = np.append(0, np.cumsum(self._sizes.astype(np.int64)))
         self._cuts = np.zeros(0, dtype=np.int64)
-        self.level = self._unit = self._first_guess()
+        self.level = needs.highest if len(self._relief) else self._first_guess()
+        self._unit = self.level or 1.0
         self._sort_needs(self.level)
         means = self._mean_needs()[0]
         self._scales = np.divide(1.0, means, out=np.ones(len(means)), where=means > 0)
@@ -163,8 +90,7 @@ class NeedsProgram:
 
     def raise_level(self) -> None:
         """Find the highest level, and hold it from then on."""
-        columns = self._pools.num_columns
-        self._program.set_costs(np.append(np.zeros(columns), -1.0))
+        self._program.set_costs(np.append(np.zeros(self._level_column), -1.0))
         while True:
             self.solution = self._program.solve()
             before, reached = self.level, float(self.solution.values[-1]) * self._unit
@@ -172,19 +98,20 @@ class NeedsProgram:
             cut = self._cut()
             if not cut and (self._is_met() or reached >= before * (1 - _SAME_LEVEL)):
                 break
-        held = self.level / self._unit
-        self._program.set_col_bounds(columns, held, held)
+        self.hold_level(self.level)
 
     def hold_level(self, level: float) -> None:
         """Ask for the needs at this level, no more and no less."""
         self._linearise(level)
-        self._program.set_col_bounds(
-            self._pools.num_columns, level / self._unit, level / self._unit
-        )
+        held = level / self._unit
+        self._program.set_col_bounds(self._level_column, held, held)
 
     def minimise(self, costs: Floats) -> Floats:
-        """The cheapest way, (columns,), to meet the needs at the level held."""
-        self._program.set_costs(np.append(costs, 0.0))
+        """The cheapest way, (columns,), to meet the needs at the level held.
+
+        ``costs`` (columns,) may leave out relief, which then costs nothing.
+        """
+        self._program.set_costs(np.append(costs, np.zeros(self._level_column + 1 - len(costs))))
         while True:
             self.solution = self._program.solve()
             if not self._cut():
@@ -198,8 +125,8 @@ class NeedsProgram:
 
     @property
     def values(self) -> Floats:
-        """(columns,) the last answer."""
-        return self.solution.values[:-1]
+        """(columns,) the last answer, without relief."""
+        return self.solution.values[: self._pools.num_columns]
 
     def prices(self) -> Floats:
         """(worker types,) what the last answer gains by another 100 % of the type's workers."""
@@ -308,11 +235,13 @@ class NeedsProgram:
         lower[:classes] = self._scales * (means - slopes * level)
         coefficients[self._first_cut :] = -cut_slopes * self._unit
         lower[self._first_cut :] = cut_needs - cut_slopes * level
-        self._program.set_coefficients(self._pools.num_columns, coefficients)
+        self._program.set_coefficients(self._level_column, coefficients)
         self._program.set_row_lower(lower)
 
     def _cut(self) -> bool:
         """Add the cuts that the last answer violates; False if there are none."""
+        if len(self._relief):
+            return False  # Jobs of a class are alike.
         every = np.arange(len(self._pools.speeds))
         missing = self._needs_above(every)[0] - self._offered_above(self.values)
         missing[self._cuts] = 0.0
@@ -344,18 +273,23 @@ class NeedsProgram:
 
     def _build(self) -> LinearProgram:
         pools = self._pools
-        classes, types, columns = pools.num_classes, pools.num_types, pools.num_columns
+        classes, types, columns = pools.num_classes, pools.num_types, self._level_column
         gains = pools.times * pools.speeds * self._scales[pools.classes]
+        relieved = np.flatnonzero(self._relief)
+        relief = self._relief[relieved] * self._scales[relieved]
         entries = [
             (pools.classes, pools.columns, gains),
+            (relieved, pools.num_columns + relieved, relief),
             (classes + pools.classes, pools.columns, pools.times),
             (2 * classes + pools.types, pools.loaded, pools.loads),
         ]
-        highest = self._needs.highest / self._unit if self._unit > 0 else 0.0
+        col_upper = np.ones(columns + 1)
+        col_upper[: pools.num_columns] = INF
+        col_upper[-1] = self._needs.highest / self._unit
         return LinearProgram(
             costs=np.zeros(columns + 1),
             col_lower=np.zeros(columns + 1),
-            col_upper=np.append(np.full(columns, INF), highest),
+            col_upper=col_upper,
             row_lower=np.full(2 * classes + types, -INF),
             row_upper=np.concatenate([np.full(classes, INF), np.ones(classes + types)]),
             entries=(

@@ -12,16 +12,27 @@ TYPES = ("k80", "p100", "v100", "a100")
 
 
 def job_class(
-    *throughputs: float, ids: str = "a", scale_factor: int = 1, weight: float = 1.0
+    *throughputs: float,
+    ids: str = "a",
+    scale_factor: int = 1,
+    weight: float = 1.0,
+    steps: float | tuple[float, ...] = 1000.0,
+    elapsed_s: float | tuple[float, ...] = 0.0,
 ) -> JobClass:
-    """A class with one job for each word of ``ids``, arrived in this order."""
+    """A class with one job for each word of ``ids``, arrived in this order.
+
+    ``steps`` remain and ``elapsed_s`` have passed of each job, or of all of them alike.
+    """
+    jobs = len(ids.split())
     return JobClass(
         job_type="-".join(ids.split()),
         scale_factor=scale_factor,
         priority_weight=weight,
         throughputs=throughputs,
         job_ids=tuple(ids.split()),
-        arrival_ranks=tuple(range(len(ids.split()))),
+        arrival_ranks=tuple(range(jobs)),
+        steps_remaining=(steps,) * jobs if isinstance(steps, float) else steps,
+        elapsed_s=(elapsed_s,) * jobs if isinstance(elapsed_s, float) else elapsed_s,
     )
 
 

@@ -1,0 +1,129 @@
+"""Makespan, finish-time fairness, throughput and cost as programs to read, job by job in cvxpy.
+
+The maths of their modules without classes and without speed. Nothing at run time imports this;
+tests hold the fast paths to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cvxpy
+import numpy as np
+
+from services.policy.problem import SolverError
+from services.policy.solver import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class JobArrays:
+    """Jobs and workers.
+
+    Attributes
+    ----------
+    throughputs : (jobs, worker types)
+        Steps/s; 0 where the job cannot run.
+    scale_factors : (jobs,)
+    num_workers : (worker types,)
+    """
+
+    throughputs: Floats
+    scale_factors: Floats
+    num_workers: Floats
+
+    @property
+    def fastest(self) -> Floats:
+        """(jobs,) steps/s on the job's best type."""
+        best: Floats = self.throughputs.max(axis=1)
+        return best
+
+    @property
+    def equal(self) -> Floats:
+        """(jobs,) steps/s under the equal allocation."""
+        equal: Floats = self.throughputs @ (self.num_workers / self.num_workers.sum())
+        return equal
+
+
+def lowest_rho(jobs: JobArrays, steps: Floats, due_s: Floats, elapsed_s: Floats) -> float:
+    """Min rho such that each job with steps to go is done ``rho * due_s`` after its arrival.
+
+    With ``due_s`` 1 and ``elapsed_s`` 0, rho is the makespan. (jobs,) all three.
+    """
+    thr, feasible = _allocation(jobs)
+    work = steps / jobs.fastest
+    # In units of what rho would be if each job had the cluster to itself.
+    unit = float(((work + elapsed_s)[steps > 0] / due_s[steps > 0]).max())
+    rho: Any = cvxpy.Variable()
+    done_in_time = [
+        thr[i] >= work[i] / unit / due_s[i] * cvxpy.inv_pos(rho - elapsed_s[i] / unit / due_s[i])
+        for i in np.flatnonzero(steps)
+    ]
+    _solve(cvxpy.Problem(cvxpy.Minimize(rho), [*done_in_time, *feasible]), cvxpy.CLARABEL)
+    return float(rho.value) * unit
+
+
+def most_throughput(jobs: JobArrays, worth: Floats, least: Floats) -> float:
+    """Max sum of ``worth`` * thr, (jobs,), with at least ``least`` steps/s for each job."""
+    thr, feasible = _allocation(jobs)
+    objective = cvxpy.Maximize(cvxpy.sum(cvxpy.multiply(worth * jobs.fastest, thr)))
+    _solve(program := cvxpy.Problem(objective, [thr >= least / jobs.fastest, *feasible]))
+    return float(program.value)
+
+
+def best_ratio(
+    jobs: JobArrays, usd_per_h: Floats, least: Floats, wanted: Floats
+) -> tuple[float, float]:
+    """The least sum of relative shortfalls, and then the best sum thr/Tbar per USD an hour.
+
+    thr_i >= max(``least``_i, ``wanted``_i (1 - d_i)) steps/s with the sum of d least; then, with
+    all variables times kappa so that the cost is 1 (Charnes and Cooper 1962), a linear program.
+    A job whose ``wanted`` is 0 wants nothing.
+    """
+    wants = wanted > 0
+    x: Any = cvxpy.Variable(jobs.throughputs.shape, nonneg=True)
+    d: Any = cvxpy.Variable(len(wanted), nonneg=True)
+    kappa: Any = cvxpy.Variable(nonneg=True)
+    thr: Any = cvxpy.sum(cvxpy.multiply(jobs.throughputs / jobs.fastest[:, None], x), axis=1)
+    lowered = np.where(wants, wanted, 1.0) / jobs.fastest
+    constraints = [
+        cvxpy.sum(x, axis=1) <= kappa,
+        jobs.scale_factors @ x <= kappa * jobs.num_workers,
+        x[jobs.throughputs == 0] == 0,
+        thr >= kappa * (least / jobs.fastest),
+        thr >= kappa * (wanted / jobs.fastest) - cvxpy.multiply(lowered, d),
+        d[~wants] == 0,
+        d <= kappa,
+    ]
+    shortfall = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum(d)), [*constraints, kappa == 1])
+    _solve(shortfall)
+    missing = float(shortfall.value)
+    cost: Any = (jobs.scale_factors @ x) @ usd_per_h
+    worth: Any = cvxpy.sum(cvxpy.multiply(jobs.fastest / jobs.equal, thr))
+    no_worse = cvxpy.sum(d) <= kappa * (missing + 1e-9)
+    ratio = cvxpy.Problem(cvxpy.Maximize(worth), [*constraints, no_worse, cost == 1])
+    _solve(ratio)
+    return missing, float(ratio.value)
+
+
+def _allocation(jobs: JobArrays) -> tuple[Any, list[Any]]:
+    """Throughput as a fraction of the fastest, and the constraints of every allocation."""
+    x: Any = cvxpy.Variable(jobs.throughputs.shape, nonneg=True)
+    thr: Any = cvxpy.sum(cvxpy.multiply(jobs.throughputs / jobs.fastest[:, None], x), axis=1)
+    feasible = [
+        cvxpy.sum(x, axis=1) <= 1,
+        jobs.scale_factors @ x <= jobs.num_workers,
+        x[jobs.throughputs == 0] == 0,
+    ]
+    return thr, feasible
+
+
+def _solve(program: Any, solver: Any = cvxpy.HIGHS) -> None:
+    accuracy: dict[str, float] = (
+        {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+        if solver == cvxpy.HIGHS
+        else {"tol_gap_rel": 1e-10, "tol_gap_abs": 1e-10, "tol_feas": 1e-10}
+    )
+    program.solve(solver=solver, **accuracy)
+    if program.status != cvxpy.OPTIMAL:
+        raise SolverError(f"cvxpy with {solver}: {program.status}")
