@@ -146,8 +146,8 @@ def version() -> None:
     """Print the versions of the program, of the log's schema and of the cores' behaviour."""
     from importlib import metadata  # noqa: PLC0415 - seldom needed
 
-    from replay.driver import BEHAVIOUR  # noqa: PLC0415 - as above
     from schemas.record import SCHEMA  # noqa: PLC0415 - as above
+    from services.runtime.actor import BEHAVIOUR  # noqa: PLC0415 - as above
 
     try:
         release = metadata.version("gavel-scheduler")

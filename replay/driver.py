@@ -24,11 +24,8 @@ from schemas.decisions import Decision, Effect, Emit, Wake
 from schemas.events import AnyEvent, TimerFired
 from schemas.record import Record
 from schemas.subjects import SERVICES, role
-from services.runtime.actor import Actor, Core, Writer
+from services.runtime.actor import BEHAVIOUR, Actor, Core, Writer
 from services.runtime.log import Log
-
-#: Behaviour version written into ``LeaderElected``: raised when cores decide otherwise than before.
-BEHAVIOUR = 1
 
 #: The replica that starts in a simulation go by, in ``LeaderElected``.
 SIMULATED = "simulated"

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from replay.driver import BEHAVIOUR, SIMULATED
+from replay.driver import SIMULATED
 from replay.simulate import WORKER, cores
 from schemas.decisions import Decision, Emit, Run, Wake
 from schemas.events import (
@@ -40,7 +40,7 @@ from schemas.events import (
 )
 from schemas.record import Record, RecordId, digest_of
 from schemas.subjects import may_write, role
-from services.runtime.actor import Actor, Core, OpenKey, is_service
+from services.runtime.actor import BEHAVIOUR, Actor, Core, OpenKey, is_service
 from services.runtime.file_log import DamagedLogError, Ending, read_log
 from services.worker.core import WorkerCore
 

@@ -16,6 +16,9 @@ from schemas.events import AnyEvent, Event, LeaderElected, TimerFired
 from schemas.record import Draft, Record, digest_of
 from schemas.subjects import SERVICES, may_write, role
 
+#: Behaviour version written into ``LeaderElected``: raised when cores decide otherwise than before.
+BEHAVIOUR = 1
+
 #: (seq of the record handled, position among the decisions it led to).
 OpenKey = tuple[int, int]
 

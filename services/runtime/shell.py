@@ -18,7 +18,7 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -78,6 +78,7 @@ class Shell:
     clock : log time; share it with an executor that needs it
     logger : bound to the service
     stands_by : whether to wait while another replica leads, or else to refuse to run
+    observe : shown every record, once the actor has folded it and before it is acted on
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Shell:
         clock: LogClock,
         logger: FilteringBoundLogger,
         stands_by: bool = True,
+        observe: Callable[[Record], None] = lambda _: None,
     ) -> None:
         self.actor = actor
         # Two processes of one name would otherwise make the same start, and both think it theirs.
@@ -103,6 +105,7 @@ class Shell:
         self._clock = clock
         self._logger = logger
         self._stands_by = stands_by
+        self._observe = observe
         self._stop = asyncio.Event()
         self._folded = asyncio.Event()
         self._restored = False
@@ -191,6 +194,7 @@ class Shell:
     def _fold(self, record: Record) -> None:
         epoch = self.actor.epoch
         decisions = self.actor.fold(record)
+        self._observe(record)
         if self.actor.epoch != epoch:
             if self._candidate is not None and record.digest == self._candidate.digest:
                 self._begin(record)

@@ -1,0 +1,208 @@
+"""One service as a process: its settings, its lines, the log, health, signals, a clean end.
+
+What all four services share around their cores. A service's ``__main__`` says how its actor is
+made (``wire``); everything else is here, so that they start, fail and stop alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from structlog.typing import FilteringBoundLogger
+
+from schemas.record import NewerSchemaError, Record
+from services.runtime import config, logs
+from services.runtime.actor import BEHAVIOUR, Actor
+from services.runtime.clock import LogClock
+from services.runtime.config import ConfigError, LogSettings, Settings
+from services.runtime.health import serve_health
+from services.runtime.jetstream import JetStreamLog
+from services.runtime.live_log import LogUnavailableError
+from services.runtime.log import LogError
+from services.runtime.presence import NatsPresence
+from services.runtime.shell import Shell
+from services.runtime.term import Executor
+
+OK, FAILED, WRONG_USAGE = 0, 1, 2
+_CONNECT_TRY_S = 5.0
+
+
+@dataclass(frozen=True)
+class Process:
+    """What a service is made with."""
+
+    settings: Settings
+    log: JetStreamLog
+    presence: NatsPresence
+    clock: LogClock
+    logger: FilteringBoundLogger
+
+
+@dataclass(frozen=True)
+class Service:
+    """What makes a service of a process."""
+
+    actor: Actor
+    executor: Executor
+    #: Whether it waits while another replica leads, or else refuses to run.
+    stands_by: bool = True
+    #: Shown every record, once the actor has folded it.
+    observe: Callable[[Record], None] = lambda _: None
+    #: Runs beside the shell, until the service stops.
+    beside: Callable[[Shell], Awaitable[None]] | None = None
+    #: Called in the end.
+    close: Callable[[], Awaitable[None]] | None = None
+
+
+#: Makes the service. ``ConfigError`` if its settings make no sense.
+Wire = Callable[[Process], Service]
+
+
+class NoEffects:
+    """Executor of a core that has none."""
+
+    async def carry_out(self, effect: Any, report: Any) -> None:
+        """See ``Executor``."""
+        raise TypeError(f"no effect {type(effect).__name__} is expected here")
+
+
+def main(name: str, wire: Wire, arguments: Sequence[str] | None = None) -> int:
+    """Run a service until it is told to stop (SIGTERM, SIGINT); returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog=f"gavel-{name}",
+        description=f"Gavel's {name} service. Settings: a TOML file, and over it environment "
+        "variables such as GAVEL_LOG_SERVERS.",
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings, TOML")
+    path: Path | None = parser.parse_args(arguments).config
+    try:
+        settings = config.check(config.load(Settings, path, os.environ))
+    except ConfigError as error:
+        parser.exit(WRONG_USAGE, f"gavel-{name}: {error}\n")
+    logs.configure(level=settings.service.log_level, json=settings.service.log_json)
+    logger = logs.logger(name)
+    try:
+        asyncio.run(_run(name, wire, settings, logger))
+    except ConfigError as error:
+        logger.error("wrong settings", detail=str(error))
+        return WRONG_USAGE
+    except (LogError, NewerSchemaError, OSError) as error:
+        logger.error("stopped", detail=str(error))
+        return FAILED
+    return OK
+
+
+def credentials(settings: LogSettings) -> dict[str, str]:
+    """How to be let in, as the client library takes it.
+
+    Raises
+    ------
+    ConfigError
+        The password's file cannot be read.
+    """
+    found: dict[str, str] = {}
+    if settings.user:
+        found["user"] = settings.user
+    if settings.password_file:
+        try:
+            found["password"] = Path(settings.password_file).read_text().strip()
+        except OSError as error:
+            raise ConfigError(
+                f"log.password_file: {settings.password_file}: {error.strerror}"
+            ) from None
+    if settings.nkeys_seed_file:
+        found["nkeys_seed"] = settings.nkeys_seed_file
+    return found
+
+
+async def connect(
+    settings: LogSettings, name: str, logger: FilteringBoundLogger, **options: Any
+) -> JetStreamLog:
+    """Connect to the log, however long it takes for a server to be there."""
+    while True:
+        try:
+            return await JetStreamLog.connect(
+                settings.servers,
+                settings.cluster,
+                name=name,
+                credentials=credentials(settings),
+                max_bytes=settings.max_bytes,
+                replicas=settings.replicas,
+                connect_timeout_s=_CONNECT_TRY_S,
+                on_trouble=lambda text: logger.warning("connection", detail=text),
+                **options,
+            )
+        except LogUnavailableError as error:
+            logger.warning("waiting for the log", detail=str(error))
+            await asyncio.sleep(1.0)
+
+
+async def _run(name: str, wire: Wire, settings: Settings, logger: FilteringBoundLogger) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    connecting = asyncio.create_task(connect(settings.log, name, logger))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((connecting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if not connecting.done():
+        connecting.cancel()
+        await asyncio.wait((connecting,))
+        return
+    log = connecting.result()
+    try:
+        for warning in log.warnings:
+            logger.warning("server", detail=warning)
+        presence = NatsPresence(log.client, log.cluster)
+        process = Process(settings, log, presence, LogClock(), logger)
+        await _serve(process, wire(process), stopping)
+    finally:
+        await log.close()
+
+
+async def _serve(process: Process, service: Service, stopping: asyncio.Task[bool]) -> None:
+    settings = process.settings.service
+    shell = Shell(
+        service.actor,
+        process.log,
+        service.executor,
+        process.presence,
+        replica=settings.replica or socket.gethostname(),
+        behaviour=BEHAVIOUR,
+        clock=process.clock,
+        logger=process.logger,
+        stands_by=service.stands_by,
+        observe=service.observe,
+    )
+    stopping.add_done_callback(lambda _: shell.stop())
+    beside = asyncio.ensure_future(service.beside(shell)) if service.beside else None
+    running = asyncio.create_task(shell.run())
+    try:
+        async with serve_health(
+            lambda: shell.ready, shell.status, port=settings.health_port
+        ) as port:
+            process.logger.info("health", port=port)
+            await asyncio.wait(
+                [running, *([beside] if beside else [])], return_when=asyncio.FIRST_COMPLETED
+            )
+            if beside is not None and beside.done():
+                beside.result()
+            shell.stop()
+            await running
+    finally:
+        running.cancel()
+        if beside is not None:
+            beside.cancel()
+            with suppress(asyncio.CancelledError):
+                await beside
+        if service.close is not None:
+            await service.close()
