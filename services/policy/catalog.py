@@ -7,6 +7,10 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from services.policy.baselines.allox import AlloX
+from services.policy.baselines.gandiva import Gandiva
+from services.policy.baselines.gandiva_fair import GandivaFair
+from services.policy.baselines.tiresias import Tiresias
 from services.policy.cost import Cost, CostSlo
 from services.policy.fifo import Fifo
 from services.policy.finish_time_fairness import FinishTimeFairness, FinishTimeFairnessAgnostic
@@ -18,15 +22,19 @@ from services.policy.makespan import Makespan, MakespanAgnostic
 from services.policy.max_throughput import MaxThroughput
 from services.policy.problem import Policy, PolicyError
 from services.policy.shortest_job_first import ShortestJobFirst, ShortestJobFirstAgnostic
+from services.policy.strategy_proof import StrategyProof
 
 #: Name -> dataclass whose fields are the policy's parameters. ``name:variant`` is a policy's own
 #: entry: ``:agnostic`` is blind to worker types, ``:ss`` shares workers between two jobs.
 POLICIES: dict[str, Callable[..., Policy]] = {
+    "allox": AlloX,
     "cost": Cost,
     "cost-slo": CostSlo,
     "fifo": Fifo,
     "ftf": FinishTimeFairness,
     "ftf:agnostic": FinishTimeFairnessAgnostic,
+    "gandiva": Gandiva,
+    "gandiva-fair": GandivaFair,
     "hierarchical": Hierarchical,
     "isolated": Isolated,
     "las": Las,
@@ -37,6 +45,8 @@ POLICIES: dict[str, Callable[..., Policy]] = {
     "max-throughput": MaxThroughput,
     "sjf": ShortestJobFirst,
     "sjf:agnostic": ShortestJobFirstAgnostic,
+    "strategy-proof": StrategyProof,
+    "tiresias": Tiresias,
 }
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.domain import Entity
+from services.policy.fifo import arrival_ranks
 from services.policy.problem import Problem, ProblemError
 from services.policy.solver import Floats, Ints
 
@@ -130,17 +131,10 @@ def members_of(problem: Problem, merged_into: Ints) -> tuple[tuple[Member, ...],
         if row < 0:
             continue
         entity = entities.get(asked.entity, DEFAULT)
-        in_line = entity.policy == "fifo"
-        if in_line and len(asked.arrival_ranks) != len(asked.job_ids):
-            raise ProblemError(
-                f"class {index} ({asked.job_type}): arrival_ranks has "
-                f"{len(asked.arrival_ranks)} values, must be one for each of its "
-                f"{len(asked.job_ids)} jobs"
-            )
         alike = [(min(asked.arrival_ranks, default=0), asked.job_ids)]
-        if in_line:
-            ids = [(job_id,) for job_id in asked.job_ids]
-            alike = list(zip(asked.arrival_ranks, ids, strict=True))
+        if entity.policy == "fifo":
+            ranks = arrival_ranks(index, asked)
+            alike = [(rank, (job,)) for rank, job in zip(ranks, asked.job_ids, strict=True)]
         members += [
             (entity.entity_id, Member(row, index, ids, asked.priority_weight, rank))
             for rank, ids in alike
