@@ -111,7 +111,7 @@ def factorise(
     rank = max(1, min(rank, rows - 1, columns))
     mean = _column_means(cells, mask)
     centred = (cells - mean) * mask
-    left, sizes, right = torch.linalg.svd(centred, full_matrices=False)
+    _, sizes, right = torch.linalg.svd(centred, full_matrices=False)
     # A column seen in part shows in part only: scale it up to what all its rows would show.
     seen = mask.mean(0).clamp_min(1.0 / rows)
     loadings = (right[:rank].T * sizes[:rank]) / (rows**0.5 * seen[:, None] ** 0.5)

@@ -1,45 +1,85 @@
 """The estimator's core: says of each job what throughput policies and admission may believe.
 
-It answers from reference tables imported into the log. An estimate is published once per job
-class, when its first job is submitted, and again only when the table changes it; pairs are
-published between classes, never between jobs.
+Whom it believes is a setting (``ClusterConfigured.estimator``):
+
+- ``oracle``: tables, by the job type's name; for a job that no table knows, what its owner says.
+- ``declared``: the owner first. What an owner says is a claim: it is believed until measured,
+  then checked, corrected, and said to be untrue if it is.
+- ``learned``: tables; a job that none knows runs on a provisional estimate while a few profiles of
+  it are taken, is then matched with a reference job, and has that one's pairs in proportion.
+
+But for ``oracle``, whatever real leases show corrects all of it: a class if the job's type is
+believed (``References``), else the job alone (``JobEstimate``). Pairs are published between
+classes, never between jobs. What is heavy is an effect (``effects.py``, ``learning.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import takewhile
+import math
+from collections.abc import Callable, Collection, Sequence
 
-from schemas.decisions import Decision, Emit
-from schemas.domain import JobSpec, PairThroughput, Throughput, ThroughputRow
+from schemas.decisions import Decision, Emit, Run
+from schemas.domain import JobSpec, ProfileCell
 from schemas.events import (
     AnyEvent,
+    ClusterConfigured,
     Event,
+    JobCancelled,
+    JobCompleted,
+    JobFailed,
+    JobRejected,
     JobSubmitted,
+    LeasesChanged,
+    ProfileRequested,
+    ProgressReported,
+    RoundScheduled,
+    TaskStopped,
     ThroughputEstimated,
+    ThroughputMeasured,
     ThroughputTableImported,
     ThroughputUnknown,
+    WorkerRegistered,
 )
+from services.estimator.effects import Fingerprint, MeasuredCell, PlanProfiles
+from services.estimator.jobs import JobEstimate, capped
+from services.estimator.meter import Meter, Reading
+from services.estimator.rates import MovingRate, rates_of
+from services.estimator.references import ClassKey, References
 
-#: (job type, scale factor).
-ClassKey = tuple[str, int]
+#: A job whose throughput is further than this factor from its class's has an estimate of its own.
+_OF_ITS_OWN = math.log(1.1)
 
 
 class EstimatorCore:
-    """Folds tables and submitted jobs into estimates."""
+    """Folds tables, submitted jobs, profiles and reports into estimates."""
 
     def __init__(self) -> None:
-        self._imported = False
-        self._alone: dict[ClassKey, tuple[Throughput, ...]] = {}
-        #: {class: {other class: pair rows as seen from the class}}
-        self._beside: dict[ClassKey, dict[ClassKey, list[PairThroughput]]] = {}
-        #: {class: the row last published}, in the order of first publication
-        self._published: dict[ClassKey, ThroughputRow] = {}
-        #: Jobs submitted before any table.
+        self._config = ClusterConfigured()
+        self._references = References()
+        self._worker_types: tuple[str, ...] = ()
+        #: Jobs submitted before it could be told what they are.
         self._waiting: list[JobSpec] = []
+        #: Jobs that are not over, by id; none of them with ``oracle``, which learns nothing.
+        self._jobs: dict[str, JobEstimate] = {}
+        self._meter = Meter()
+        #: {lease id: job id, what it measures} of profiles that are out
+        self._profiles: dict[str, tuple[str, ProfileCell]] = {}
         self._handlers: dict[type[Event], Callable[..., Sequence[Decision]]] = {
+            ClusterConfigured: self._configure,
+            WorkerRegistered: self._register,
             ThroughputTableImported: self._import,
-            JobSubmitted: self._estimate,
+            JobSubmitted: self._submit,
+            ProfileRequested: self._await_profiles,
+            LeasesChanged: self._follow_profiles,
+            ThroughputMeasured: self._profiled,
+            ThroughputEstimated: self._learned,
+            RoundScheduled: self._planned,
+            ProgressReported: self._reported,
+            TaskStopped: self._reported,
+            JobRejected: self._forget,
+            JobCancelled: self._forget,
+            JobCompleted: self._forget,
+            JobFailed: self._forget,
         }
 
     @property
@@ -52,81 +92,97 @@ class EstimatorCore:
         handler = self._handlers.get(type(event))
         return handler(event) if handler else ()
 
-    def _import(self, event: ThroughputTableImported) -> Sequence[Decision]:
-        self._imported = True
-        self._forget_pairs({(row.job_type, row.scale_factor) for row in event.rows})
-        for row in event.rows:
-            key = (row.job_type, row.scale_factor)
-            self._alone[key] = row.alone
-            for pair in row.beside:
-                self._add_pair(key, pair)
-        decisions: list[Decision] = []
-        for key in tuple(self._published):
-            decisions += self._publish(key)
-        waiting, self._waiting = self._waiting, []
-        for spec in waiting:
-            decisions += self._estimate_job(spec)
-        return decisions
+    def _configure(self, event: ClusterConfigured) -> Sequence[Decision]:
+        self._config = event
+        return ()
 
-    def _forget_pairs(self, keys: Iterable[ClassKey]) -> None:
-        """Imported rows replace what was known of their classes, seen from either side."""
-        for key in keys:
-            for other in self._beside.pop(key, {}):
-                self._beside.get(other, {}).pop(key, None)
-
-    def _add_pair(self, key: ClassKey, pair: PairThroughput) -> None:
-        other = (pair.other_job_type, key[1])
-        self._beside.setdefault(key, {}).setdefault(other, []).append(pair)
-        if other != key:
-            mirrored = PairThroughput(
-                pair.worker_type, key[0], pair.other_steps_per_s, pair.steps_per_s
-            )
-            self._beside.setdefault(other, {}).setdefault(key, []).append(mirrored)
-
-    def _estimate(self, event: JobSubmitted) -> Sequence[Decision]:
-        spec = event.job
-        if (spec.job_type, spec.scale_factor) in self._published and self._imported:
+    def _register(self, event: WorkerRegistered) -> Sequence[Decision]:
+        if event.worker_type in self._worker_types:
             return ()
-        return self._estimate_job(spec)
+        self._worker_types = tuple(sorted((*self._worker_types, event.worker_type)))
+        return self._estimate_waiting()
 
-    def _estimate_job(self, spec: JobSpec) -> Sequence[Decision]:
+    def _import(self, event: ThroughputTableImported) -> Sequence[Decision]:
+        return (*self._references.load(event.rows), *self._estimate_waiting())
+
+    # --- a new job -------------------------------------------------------------------------------
+
+    def _submit(self, event: JobSubmitted) -> Sequence[Decision]:
+        return () if event.job.job_id in self._jobs else self._estimate(event.job)
+
+    def _estimate_waiting(self) -> Sequence[Decision]:
+        waiting, self._waiting = self._waiting, []
+        return [decision for spec in waiting for decision in self._estimate(spec)]
+
+    def _estimate(self, spec: JobSpec) -> Sequence[Decision]:
         key = (spec.job_type, spec.scale_factor)
-        if key in self._alone:
-            return self._publish(key)
-        if spec.declared_throughputs:
-            alone = tuple(
-                Throughput(worker_type, steps_per_s)
-                for worker_type, steps_per_s in sorted(spec.declared_throughputs.items())
-            )
-            row = ThroughputRow(job_type=spec.job_type, scale_factor=spec.scale_factor, alone=alone)
-            return (Emit(ThroughputEstimated(row=row, job_id=spec.job_id, source="declared")),)
-        if not self._imported:
+        mode = self._config.estimator
+        in_table = key in self._references.alone and (
+            mode == "oracle" or self._config.trust_job_types
+        )
+        job = JobEstimate(spec)
+        if mode != "oracle":
+            self._jobs[spec.job_id] = job
+        if in_table and not (mode == "declared" and spec.declared_throughputs):
+            return self._references.publish(key)
+        if spec.declared_throughputs and mode != "learned":
+            return self._claim(job)
+        if mode == "learned" and self._worker_types:
+            return self._learn(job)
+        self._jobs.pop(spec.job_id, None)
+        if mode == "learned" or not self._references.imported:
             self._waiting.append(spec)
             return ()
         return (Emit(ThroughputUnknown(job_id=spec.job_id, reason=self._unknown(key))),)
 
-    def _publish(self, key: ClassKey) -> Sequence[Decision]:
-        """Publish the class, with its pairs among the classes published before it."""
-        beside = self._beside.get(key, {})
-        earlier = set(takewhile(lambda other: other != key, self._published))
-        pairs = tuple(
-            pair
-            for other in sorted(beside)
-            if other == key or other in earlier
-            for pair in beside[other]
+    def _claim(self, job: JobEstimate) -> Sequence[Decision]:
+        """Believe the owner; but for ``oracle``, measure each type declared as soon as may be."""
+        spec, config = job.spec, self._config
+        declared = spec.declared_throughputs
+        job.job_class = spec.job_type
+        if config.claims == "cap" and any(rate > 0 for rate in declared.values()):
+            rows = self._references.rows(spec.scale_factor)
+            declared = capped(declared, {row.job_type: rates_of(row) for row in rows})
+        job.believe(declared, "declared")
+        key = (spec.job_type, spec.scale_factor)
+        claim = job.publish(self._references.rates(key), config.estimate_tolerance)
+        if config.estimator == "oracle":
+            return claim
+        of_class = self._references.publish(key) if key in self._references.alone else ()
+        if config.claims == "believe":
+            return (*of_class, *claim)
+        types = [t for t in self._worker_types if declared.get(t, 0.0) > 0]
+        cells = tuple(ProfileCell(worker_type, "") for worker_type in types)
+        asked = ProfileRequested(job_id=spec.job_id, cells=cells, seconds=config.profile_s)
+        return (*of_class, *claim, *((Emit(asked),) if len(cells) > 1 else ()))
+
+    def _learn(self, job: JobEstimate) -> Sequence[Decision]:
+        """Let the job run on what jobs make on average, and ask for profiles of it."""
+        spec, config = job.spec, self._config
+        typical = self._references.typical(spec.scale_factor)
+        ignorant = dict.fromkeys(self._worker_types, 1.0)
+        job.believe(spec.declared_throughputs or typical or ignorant, "provisional")
+        job.confidence = 0.0
+        provisional = job.publish({}, config.estimate_tolerance)
+        references = self._references.rows(spec.scale_factor)
+        if not references:
+            cells = tuple(ProfileCell(worker_type, "") for worker_type in self._worker_types)
+            asked = ProfileRequested(job_id=spec.job_id, cells=cells, seconds=config.profile_s)
+            return (*provisional, Emit(asked))
+        effect = PlanProfiles(
+            job_id=spec.job_id,
+            scale_factor=spec.scale_factor,
+            references=references,
+            worker_types=self._worker_types,
+            fraction=config.profile_fraction if ":ss" in config.policy else 0.0,
+            profile_s=config.profile_s,
+            budget_s=config.profile_budget_s,
         )
-        row = ThroughputRow(
-            job_type=key[0], scale_factor=key[1], alone=self._alone[key], beside=pairs
-        )
-        before = self._published.get(key)
-        if before is not None and before.alone == row.alone and before.beside == row.beside:
-            return ()
-        self._published[key] = row
-        return (Emit(ThroughputEstimated(row=row, source="table")),)
+        return (*provisional, Run(effect))
 
     def _unknown(self, key: ClassKey) -> str:
         job_type, scale_factor = key
-        known = sorted(scale for name, scale in self._alone if name == job_type)
+        known = sorted(scale for name, scale in self._references.alone if name == job_type)
         if known:
             scales = ", ".join(str(scale) for scale in known)
             return (
@@ -134,3 +190,147 @@ class EstimatorCore:
                 f"only on {scales}"
             )
         return f"no throughput of job type {job_type!r} is known"
+
+    # --- profiles --------------------------------------------------------------------------------
+
+    def _await_profiles(self, event: ProfileRequested) -> Sequence[Decision]:
+        job = self._jobs.get(event.job_id)
+        if job is not None:
+            job.awaited.update(dict.fromkeys(event.cells))
+        return ()
+
+    def _follow_profiles(self, event: LeasesChanged) -> Sequence[Decision]:
+        """Remember which profile a lease is for; one that is revoked finds nothing."""
+        for lease in event.granted:
+            task, *others = lease.tasks
+            cell = ProfileCell(lease.worker_type, others[0].job_type if others else "")
+            self._profiles[lease.lease_id] = (task.job_id, cell)
+        over = [self._profiles.pop(i) for i in event.revoked if i in self._profiles]
+        return [decision for job_id, cell in over for decision in self._found(job_id, cell, None)]
+
+    def _profiled(self, event: ThroughputMeasured) -> Sequence[Decision]:
+        job_id, cell = self._profiles.pop(event.lease_id, ("", None))
+        if cell is None:
+            return ()
+        rates = (event.steps_per_s, event.other_steps_per_s)
+        fits = event.outcome != "does_not_fit"
+        says_something = all(0 <= rate < math.inf for rate in rates) and any(rates)
+        if event.outcome == "failed" or (fits and not says_something):
+            return self._found(job_id, cell, None)
+        return self._found(job_id, cell, MeasuredCell(cell, *(rates if fits else (0.0, 0.0))))
+
+    def _found(
+        self, job_id: str, cell: ProfileCell, measured: MeasuredCell | None
+    ) -> Sequence[Decision]:
+        """One profile is over; with the last of a job's, it is known what there is to know."""
+        job = self._jobs.get(job_id)
+        if job is None:
+            return ()
+        job.awaited.pop(cell, None)
+        if measured is not None:
+            job.profiled.append(measured)
+            if job.claimed:
+                job.measured(cell.worker_type, measured.steps_per_s)
+        if job.awaited:
+            return ()
+        return self._correct(job) if job.claimed else self._match(job)
+
+    def _match(self, job: JobEstimate) -> Sequence[Decision]:
+        """All profiles of an unknown job are over."""
+        alone = {
+            each.cell.worker_type: each.steps_per_s for each in job.profiled if not each.cell.beside
+        }
+        references = self._references.rows(job.spec.scale_factor)
+        if any(alone.values()) and references:
+            effect = Fingerprint(
+                job_id=job.spec.job_id,
+                scale_factor=job.spec.scale_factor,
+                references=references,
+                worker_types=self._worker_types,
+                measured=tuple(job.profiled),
+            )
+            return (Run(effect),)
+        for worker_type, rate in sorted(alone.items()):
+            job.measured(worker_type, rate)
+        if not alone:
+            return ()
+        job.source = "learned"
+        return job.publish({}, self._config.estimate_tolerance)
+
+    def _learned(self, event: ThroughputEstimated) -> Sequence[Decision]:
+        """The effect has matched a job: its class is known from now on, if it was not yet."""
+        job = self._jobs.get(event.job_id)
+        if job is None or event.source != "learned" or not event.row.job_type:
+            return ()
+        job.learned(event)
+        key = (event.row.job_type, event.row.scale_factor)
+        return self._references.publish(key) if key in self._references.alone else ()
+
+    # --- real leases -----------------------------------------------------------------------------
+
+    def _planned(self, event: RoundScheduled) -> Sequence[Decision]:
+        if self._config.estimator != "oracle":
+            self._meter.plan(event)
+        return ()
+
+    def _reported(self, event: ProgressReported | TaskStopped) -> Sequence[Decision]:
+        if self._config.estimator == "oracle":
+            return ()
+        return [
+            decision
+            for reading in self._meter.read(event)
+            if reading.job_id in self._jobs
+            for decision in self._take(self._jobs[reading.job_id], reading)
+        ]
+
+    def _take(self, job: JobEstimate, reading: Reading) -> Sequence[Decision]:
+        spec, tolerance = job.spec, self._config.estimate_tolerance
+        if job.claimed and self._config.claims == "believe":
+            return ()
+        decisions: list[Decision] = []
+        if not job.source:
+            key = (spec.job_type, spec.scale_factor)
+            of_class = self._references.rates(key)
+            job.rates.setdefault(
+                reading.worker_type, MovingRate(of_class.get(reading.worker_type, 0.0))
+            )
+            job.measured(reading.worker_type, reading.steps_per_s)
+            rate = job.rates[reading.worker_type].value
+            if rate <= 0:
+                return ()
+            decisions += self._references.measure(
+                key, reading.worker_type, spec.job_id, rate, tolerance
+            )
+            if abs(math.log(rate / self._references.rates(key)[reading.worker_type])) > _OF_ITS_OWN:
+                decisions += self._on_its_own(job, key)
+            return decisions
+        job.measured(reading.worker_type, reading.steps_per_s)
+        return self._correct(job)
+
+    def _correct(self, job: JobEstimate) -> Sequence[Decision]:
+        """Publish what measurement makes of a job with an estimate of its own, if it is news."""
+        refuted = job.check_claim() if job.claimed else ()
+        if job.source != "provisional" and any(rate.count for rate in job.rates.values()):
+            job.source = "measured"
+        of_class = self._references.rates((job.job_class, job.spec.scale_factor))
+        return (*refuted, *job.publish(of_class, self._config.estimate_tolerance))
+
+    def _on_its_own(self, job: JobEstimate, key: ClassKey) -> Sequence[Decision]:
+        """A job that has left its class: what was not measured goes as what was."""
+        of_class = self._references.rates(key)
+        logs = [
+            math.log(rate.value / of_class[t])
+            for t, rate in sorted(job.rates.items())
+            if rate.count and of_class.get(t, 0.0) > 0
+        ]
+        factor = math.exp(math.fsum(logs) / len(logs))
+        job.job_class = key[0]
+        job.believe({t: rate * factor for t, rate in of_class.items()}, "measured")
+        return job.publish(of_class, self._config.estimate_tolerance)
+
+    def _forget(
+        self, event: JobRejected | JobCancelled | JobCompleted | JobFailed
+    ) -> Sequence[Decision]:
+        self._jobs.pop(event.job_id, None)
+        self._meter.forget(event.job_id)
+        return ()
