@@ -143,6 +143,25 @@ def contended(
     )
 
 
+def two_jobs(mode: str, **config: float | str) -> Scenario:
+    """Two jobs of 100 s on a V100, the first of which has all four of them."""
+    jobs = []
+    for i, scale_factor in enumerate((4, 1)):
+        job_type = next(t for t, scale in table().classes() if scale == scale_factor)
+        steps_per_s = table().alone(job_type, scale_factor, "v100")
+        assert steps_per_s is not None
+        job = JobSpec(
+            job_id=f"j{i}",
+            job_type=job_type,
+            scale_factor=scale_factor,
+            total_steps=100 * steps_per_s,
+            allowed_worker_types=("v100",),
+        )
+        jobs.append(job)
+    settings = msgspec.structs.replace(contended(0, mode=mode).config, **config)
+    return Scenario(config=settings, jobs=tuple(jobs))
+
+
 def _near_a_boundary(after_s: float, round_s: float, rng: random.Random) -> float:
     return after_s + round_s * rng.randint(1, 6) + rng.choice((0.0, 1.0, -2.0, 9.0)) * rng.random()
 
