@@ -12,7 +12,6 @@ server knows the id, the log is searched for the record: an answer may have been
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import math
 import time
@@ -28,6 +27,7 @@ from schemas.record import Draft, Record
 from schemas.subjects import SERVICES, role
 from services.runtime import stream
 from services.runtime.embedded import EmbeddedServerError, check_version
+from services.runtime.inbox import Inbox
 from services.runtime.live_log import (
     Delivery,
     LogFullError,
@@ -69,6 +69,7 @@ class JetStreamLog:
         self.cluster = cluster
         self.name = stream.stream_name(cluster)
         self.client = Client()
+        self.inbox = Inbox(self.client)
         #: What an operator should know of the server.
         self.warnings: tuple[str, ...] = ()
         #: Stored messages that are no records of their subject's owner, as read so far.
@@ -82,9 +83,6 @@ class JetStreamLog:
         self._closed_because = ""
         #: {service: its starts, as far as known}
         self._fences: dict[str, _Fence] = {}
-        self._inbox = ""
-        self._tokens = itertools.count(1)
-        self._answers: dict[str, asyncio.Future[Any]] = {}
         self._in_flight = asyncio.Semaphore(_MOST_IN_FLIGHT)
 
     @classmethod
@@ -187,7 +185,9 @@ class JetStreamLog:
     ) -> AsyncGenerator[Delivery, None]:
         """All records behind ``after``, each once, with none missing."""
         subject = f"{stream.prefix(self.cluster)}.>"
-        messages = pull(self.client, self.name, subject, after, until=until, clock=self._clock)
+        messages = pull(
+            self.client, self.inbox, self.name, subject, after, until=until, clock=self._clock
+        )
         async with aclosing(messages):
             async for stored in messages:
                 record = self._record(stored)
@@ -211,7 +211,7 @@ class JetStreamLog:
         until = await self.last_seq()
         if until <= after:
             return
-        messages = pull(self.client, self.name, subject, after + 1, until=until)
+        messages = pull(self.client, self.inbox, self.name, subject, after + 1, until=until)
         async with aclosing(messages):
             async for stored in messages:
                 if stored.seq > after:
@@ -315,11 +315,16 @@ class JetStreamLog:
         StaleEpochError
             The writer is superseded, and the record not in the log.
         """
+        read_before = draft.actor in self._fences
         fence = await self._fence(draft.actor)
         try:
             if fence.gate.is_new(draft):
                 return None
         except StaleEpochError:
+            if read_before:
+                # There may have been starts since.
+                del self._fences[draft.actor]
+                return await self._known(draft)
             found = await self._find(draft)
             if found is not None and found.digest == draft.digest:
                 return found.seq
@@ -355,31 +360,18 @@ class JetStreamLog:
         """Publish once; the server's answer."""
         if self._closed_because:
             raise LogClosedError(f"the log is closed: {self._closed_because}")
-        token = str(next(self._tokens))
-        future = asyncio.get_running_loop().create_future()
         async with self._in_flight:
-            self._answers[token] = future
             try:
-                async with asyncio.timeout(self._try_timeout_s):
-                    await self.client.publish(
-                        subject, body, reply=f"{self._inbox}.{token}", headers=headers
+                answer: dict[str, Any] = json.loads(
+                    await self.inbox.ask(
+                        subject, body, timeout_s=self._try_timeout_s, headers=headers
                     )
-                    message = await future
+                )
             except nats.errors.ConnectionClosedError:
                 raise LogClosedError(f"the log is closed: {self._closed_because}") from None
             except (TimeoutError, nats.errors.Error) as error:
                 raise _UnansweredError(self._trouble or repr(error)) from None
-            finally:
-                del self._answers[token]
-        if (message.headers or {}).get("Status") == "503":
-            raise _UnansweredError("nobody holds the stream")
-        answer: dict[str, Any] = json.loads(message.data)
         return answer
-
-    async def _take_answer(self, message: Any) -> None:
-        future = self._answers.get(message.subject.rsplit(".", 1)[1])
-        if future is not None and not future.done():
-            future.set_result(message)
 
     # --- connection ------------------------------------------------------------------------------
 
@@ -417,23 +409,19 @@ class JetStreamLog:
             check_version(f"nats-server {self.client.connected_server_version}", str(servers))
         except EmbeddedServerError as error:
             raise UnfitServerError(str(error)) from None
-        self._inbox = self.client.new_inbox()
-        await self.client.subscribe(
-            f"{self._inbox}.*", cb=self._take_answer, pending_msgs_limit=0, pending_bytes_limit=0
-        )
 
     async def _check_stream(self, max_bytes: int, replicas: int) -> None:
         asked = stream.settings(self.cluster, max_bytes, replicas)
         try:
             try:
-                info = await request(self.client, f"STREAM.INFO.{self.name}")
+                info = await request(self.inbox, f"STREAM.INFO.{self.name}")
             except ApiError as error:
                 if error.err_code != _NO_SUCH_STREAM:
                     raise
-                info = await request(self.client, f"STREAM.CREATE.{self.name}", asked)
+                info = await request(self.inbox, f"STREAM.CREATE.{self.name}", asked)
         except nats.errors.NoRespondersError:
             raise UnfitServerError("the NATS server has no JetStream: switch it on") from None
-        except nats.errors.Error as error:
+        except (TimeoutError, nats.errors.Error) as error:
             raise LogUnavailableError(f"the NATS server does not answer: {error!r}") from None
         stream.check_settings(asked, info["config"])
         stream.check_state(self.name, info["state"])
@@ -442,10 +430,10 @@ class JetStreamLog:
         deadline = time.monotonic() + self._patience_s
         while True:
             try:
-                return await request(self.client, f"STREAM.INFO.{self.name}")
+                return await request(self.inbox, f"STREAM.INFO.{self.name}")
             except nats.errors.ConnectionClosedError:
                 raise LogClosedError(f"the log is closed: {self._closed_because}") from None
-            except (ApiError, nats.errors.Error) as error:
+            except (ApiError, TimeoutError, nats.errors.Error) as error:
                 if time.monotonic() > deadline:
                     raise LogUnavailableError(f"the log does not answer: {error!r}") from None
             await asyncio.sleep(_RETRY_S)

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import nats.errors
 from nats.aio.client import Client
 
+from services.runtime.inbox import Inbox
 from services.runtime.log import LogError
 
 
@@ -45,6 +46,7 @@ class NatsPresence:
 
     def __init__(self, client: Client, cluster: str, *, timeout_s: float = 1.0) -> None:
         self._client = client
+        self._inbox = Inbox(client)
         self._prefix = f"gavel.{cluster}.live"
         self._timeout_s = timeout_s
 
@@ -66,9 +68,9 @@ class NatsPresence:
     async def leader(self, actor: str) -> str | None:
         """See ``Presence``."""
         try:
-            answer = await self._client.request(f"{self._prefix}.{actor}", timeout=self._timeout_s)
-            return str(json.loads(answer.data)["replica"])
-        except (nats.errors.NoRespondersError, nats.errors.TimeoutError):
+            answer = await self._inbox.ask(f"{self._prefix}.{actor}", timeout_s=self._timeout_s)
+            return str(json.loads(answer)["replica"])
+        except (TimeoutError, nats.errors.NoRespondersError):
             if self._client.is_connected:
                 return None
             raise UncertainError("the connection is lost") from None

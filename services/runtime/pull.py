@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Self
 import nats.errors
 from nats.aio.client import Client
 
+from services.runtime.inbox import Inbox
 from services.runtime.log import LogClosedError, LogError
 
 #: Most messages on their way to a reader.
@@ -35,6 +36,7 @@ _NS = 1_000_000_000
 
 #: What can be waited out: a server that restarts, a stream between two leaders.
 _PASSING = (
+    TimeoutError,
     nats.errors.TimeoutError,
     nats.errors.NoRespondersError,
     nats.errors.OutboundBufferLimitError,
@@ -69,19 +71,19 @@ class Stored(NamedTuple):
     forged: bool
 
 
-async def request(client: Client, what: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+async def request(inbox: Inbox, what: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """One request to the server's JetStream interface.
 
     Raises
     ------
     ApiError
         The server refuses.
-    nats.errors.Error
+    TimeoutError, nats.errors.Error
         There is no answer.
     """
     payload = json.dumps(body).encode() if body is not None else b""
-    answer = await client.request(f"$JS.API.{what}", payload, timeout=_REQUEST_TIMEOUT_S)
-    content: dict[str, Any] = json.loads(answer.data)
+    answer = await inbox.ask(f"$JS.API.{what}", payload, timeout_s=_REQUEST_TIMEOUT_S)
+    content: dict[str, Any] = json.loads(answer)
     if "error" in content:
         raise ApiError(what, content["error"])
     return content
@@ -89,6 +91,7 @@ async def request(client: Client, what: str, body: dict[str, Any] | None = None)
 
 async def pull(
     client: Client,
+    inbox: Inbox,
     stream: str,
     subject: str,
     after: int,
@@ -103,7 +106,7 @@ async def pull(
 
     Parameters
     ----------
-    client : a connection
+    client, inbox : a connection, and where its answers arrive
     stream, subject : what to read; the subject may have wildcards
     after : sequence to begin with
     until : stop there, or before if no message is left; None: never
@@ -120,8 +123,8 @@ async def pull(
         if client.is_closed:
             raise LogClosedError("the connection to the log is closed")
         try:
-            await _check_reaches(client, stream, after)
-            async with _Consumer(client, stream, subject, max(after, 1), clock) as consumer:
+            await _check_reaches(inbox, stream, after)
+            async with _Consumer(client, inbox, stream, subject, max(after, 1), clock) as consumer:
                 if until is not None and consumer.caught_up:
                     return
                 while (stored := await consumer.next()) is not None:
@@ -133,8 +136,8 @@ async def pull(
             await asyncio.sleep(_RETRY_S)
 
 
-async def _check_reaches(client: Client, stream: str, after: int) -> None:
-    last = (await request(client, f"STREAM.INFO.{stream}"))["state"]["last_seq"]
+async def _check_reaches(inbox: Inbox, stream: str, after: int) -> None:
+    last = (await request(inbox, f"STREAM.INFO.{stream}"))["state"]["last_seq"]
     if last < after:
         raise DamagedStreamError(
             f"stream {stream} ends with record {last}, but {after} was read from it before: "
@@ -146,9 +149,16 @@ class _Consumer:
     """One consumer on the server, as an async context manager."""
 
     def __init__(
-        self, client: Client, stream: str, subject: str, start: int, clock: Callable[[], float]
+        self,
+        client: Client,
+        answers: Inbox,
+        stream: str,
+        subject: str,
+        start: int,
+        clock: Callable[[], float],
     ) -> None:
         self._client = client
+        self._answers = answers
         self._stream = stream
         self._subject = subject
         self._start = start
@@ -170,7 +180,7 @@ class _Consumer:
         )
         try:
             made = await request(
-                self._client,
+                self._answers,
                 f"CONSUMER.CREATE.{self._stream}.{self._name}.{self._subject}",
                 {
                     "stream_name": self._stream,

@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from replay.driver import BEHAVIOUR
+from replay.cluster import Cluster
+from replay.driver import Outcome
 from replay.simulate import cores
 from schemas.decisions import Effect
 from schemas.events import AnyEvent
@@ -22,7 +23,7 @@ from schemas.subjects import role
 from services.policy.core import Solve
 from services.policy.solve import carry_out
 from services.runtime import logs
-from services.runtime.actor import Actor, Core, Writer
+from services.runtime.actor import BEHAVIOUR, Actor, Core, Writer
 from services.runtime.clock import LogClock
 from services.runtime.file_log import FileLog
 from services.runtime.jetstream import JetStreamLog
@@ -42,6 +43,29 @@ class Solver:
         """See ``Executor``."""
         assert isinstance(effect, Solve)
         report(0, await asyncio.to_thread(carry_out, effect))
+
+
+class LiveCluster:
+    """The simulated cluster as a worker's hands: its reports come when log time has come."""
+
+    def __init__(self, cluster: Cluster, clock: LogClock) -> None:
+        self._cluster = cluster
+        self._clock = clock
+
+    async def carry_out(self, effect: Effect, report: Report) -> None:
+        """See ``Executor``; ends with the last report."""
+        async with asyncio.TaskGroup() as group:
+
+            async def wait(at: float, n: int, outcome: Outcome) -> None:
+                await asyncio.sleep(at - self._clock.now())
+                event = outcome() if callable(outcome) else outcome
+                if event is not None:
+                    report(n, event)
+
+            def report_later(at: float, n: int, outcome: Outcome) -> None:
+                group.create_task(wait(at, n, outcome))
+
+            self._cluster.carry_out(effect, self._clock.now(), report_later)
 
 
 def core_of(actor: str) -> Core:

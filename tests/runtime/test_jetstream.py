@@ -238,7 +238,7 @@ def test_a_full_log_says_so_and_goes_on_once_it_has_room() -> None:
             assert usage.last_seq == stored
             assert usage.held_bytes <= usage.max_bytes == 1 << 12
             larger = stream.settings(log.cluster, 1 << 20, 1)
-            await request(log.client, f"STREAM.UPDATE.{log.name}", larger)
+            await request(log.inbox, f"STREAM.UPDATE.{log.name}", larger)
             assert await log.append(cancel("client.a", stored)) == stored + 1
 
     run(main())
@@ -419,7 +419,7 @@ def test_a_stream_of_another_layout_is_refused() -> None:
         cluster = new_cluster()
         async with connected(cluster) as log:
             theirs = stream.settings(cluster, MAX_BYTES, 1) | {"metadata": {"gavel.layout": "7"}}
-            await request(log.client, f"STREAM.UPDATE.{log.name}", theirs)
+            await request(log.inbox, f"STREAM.UPDATE.{log.name}", theirs)
             with pytest.raises(stream.UnfitStreamError, match=r"layout 7.* reads layout 1"):
                 await JetStreamLog.connect(shared_server().url, cluster)
 
