@@ -47,11 +47,13 @@ from schemas.events import (
     JobRequeued,
     JobSubmitted,
     LeasesChanged,
+    ProfileRequested,
     ProgressReported,
     RoundDue,
     RoundScheduled,
     TaskStopped,
     ThroughputEstimated,
+    ThroughputMeasured,
     ThroughputUnknown,
     TimerFired,
     WorkerDrained,
@@ -66,6 +68,7 @@ from services.mechanism.leases import Held, Leases
 from services.mechanism.placement import Workers
 from services.mechanism.planning import Planner, Standing
 from services.mechanism.priorities import CreditPriorities, Priorities, ResetPriorities
+from services.mechanism.profiles import Profiles
 
 #: Seconds a job waits after its first failure in a row; doubled at each further one.
 _BACKOFF_S = 10.0
@@ -81,6 +84,7 @@ class MechanismCore:
         #: {worker id: when it last registered or returned}
         self._seen_at: dict[str, float] = {}
         self._leases = Leases()
+        self._profiles = Profiles()
         self._planner = Planner(_priorities(self._config))
         #: The newest plan; leases held in it may be renewed by the next.
         self._round: RoundScheduled | None = None
@@ -99,6 +103,8 @@ class MechanismCore:
             ThroughputEstimated: self._estimate,
             ThroughputUnknown: self._give_up,
             AllocationComputed: self._allocate,
+            ProfileRequested: self._profile,
+            ThroughputMeasured: self._profiled,
             TimerFired: self._fire,
             RoundDue: self._due,
             ProgressReported: self._book_round,
@@ -175,7 +181,7 @@ class MechanismCore:
         self._workers.register(event)
         self._seen_at[event.worker_id] = now
         self._planner.stale = True
-        return self._arm(now)
+        return (*self._arm(now), *self._grant_profiles(now))
 
     def _take_back(self, event: WorkerReturned, now: float) -> Sequence[Decision]:
         self._workers.found(event.worker_id)
@@ -228,6 +234,17 @@ class MechanismCore:
                 resumed = self._resume(job_id, f"worker {worker_id} is lost", now)
                 decisions.append(resumed)
         return (*decisions, *self._arm(now))
+
+    def _profile(self, event: ProfileRequested, now: float) -> Sequence[Decision]:
+        self._profiles.request(event)
+        return self._grant_profiles(now)
+
+    def _profiled(self, event: ThroughputMeasured, now: float) -> Sequence[Decision]:
+        self._profiles.returned(event.lease_id)
+        return self._grant_profiles(now)
+
+    def _grant_profiles(self, now: float) -> Sequence[Decision]:
+        return self._profiles.grant(self._jobs, self._workers, self._leases, now)
 
     # --- reports ---------------------------------------------------------------------------------
 
@@ -354,6 +371,9 @@ class MechanismCore:
         if kind == "retry":
             self._planner.stale = True
             return self._arm(now)
+        if kind == "profile":
+            over = tuple(self._profiles.expire(now))
+            return (*over, *self._grant_profiles(now))
         if event.timer != self._armed:
             return ()
         return self._announce() if kind == "due" else self._plan(now)
@@ -383,6 +403,9 @@ class MechanismCore:
             }
         elif plan.granted or plan.renewed:
             decisions += self._arm(now)
+        if self._config.round_end == "grid":
+            self._profiles.round = plan
+        decisions += self._grant_profiles(now)
         return (*decisions, *self._drained())
 
     def _next_start(self, now: float) -> tuple[float, int]:

@@ -45,6 +45,8 @@ class Jobs:
     _class_speeds: dict[ClassKey, dict[str, float]] = field(default_factory=dict)
     #: {job id: {worker type: steps/s alone}}, where a job has an estimate of its own
     _job_speeds: dict[str, dict[str, float]] = field(default_factory=dict)
+    #: {job id: class whose pairs hold for it}, where a job has an estimate of its own
+    _job_class: dict[str, ClassKey] = field(default_factory=dict)
     #: {class: {(other class, worker type)}} that fit one worker together; a pair once, either way
     _pairs: dict[ClassKey, set[tuple[ClassKey, str]]] = field(default_factory=dict)
 
@@ -57,12 +59,14 @@ class Jobs:
         """Strike a job off the books."""
         self.active.pop(job_id, None)
         self._job_speeds.pop(job_id, None)
+        self._job_class.pop(job_id, None)
 
     def estimate(self, row: ThroughputRow, job_id: str) -> None:
         """Take over an estimate, of a class or (``job_id`` given) of one job."""
         speeds = {t.worker_type: t.steps_per_s for t in row.alone}
         if job_id:
             self._job_speeds[job_id] = speeds
+            self._job_class[job_id] = (row.job_type, row.scale_factor)
             return
         key = (row.job_type, row.scale_factor)
         self._class_speeds[key] = speeds
@@ -91,9 +95,10 @@ class Jobs:
             allowed = job.spec.allowed_worker_types
             if allowed and worker_type not in allowed:
                 return False
-        first, last = members[0], members[-1]
-        return (
-            first is last
-            or (last.key, worker_type) in self._pairs.get(first.key, ())
-            or (first.key, worker_type) in self._pairs.get(last.key, ())
-        )
+        if len(members) == 1:
+            return True
+        first, last = (self._job_class.get(job.spec.job_id, job.key) for job in members)
+        return (last, worker_type) in self._pairs.get(first, ()) or (
+            first,
+            worker_type,
+        ) in self._pairs.get(last, ())

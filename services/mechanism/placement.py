@@ -17,7 +17,7 @@ class Workers:
     def __init__(self) -> None:
         #: In order of registration, which is the order they are given out in.
         self.registered: dict[str, WorkerRegistered] = {}
-        #: {worker type: workers registered, whether or not they can be leased now}
+        #: {worker type: workers registered to run jobs, whether or not they can be leased now}
         self.counts: dict[str, int] = {}
         #: {worker id that is not there: "unreachable since ..." or "lost"}
         self.missing: dict[str, str] = {}
@@ -30,10 +30,11 @@ class Workers:
     def register(self, worker: WorkerRegistered) -> None:
         """A worker is there, or its facts have changed."""
         before = self.registered.get(worker.worker_id)
-        if before is not None:
+        if before is not None and not before.profiles_only:
             self.counts[before.worker_type] -= 1
         self.registered[worker.worker_id] = worker
-        self.counts[worker.worker_type] = self.counts.get(worker.worker_type, 0) + 1
+        if not worker.profiles_only:
+            self.counts[worker.worker_type] = self.counts.get(worker.worker_type, 0) + 1
         self.draining.pop(worker.worker_id, None)
         self.found(worker.worker_id)
 
@@ -51,6 +52,10 @@ class Workers:
         """Lease it no more."""
         self.draining.setdefault(worker_id, False)
         self._usable = None
+
+    def leasable(self, worker_id: str) -> bool:
+        """Whether it is there, and not to be emptied."""
+        return worker_id not in self.missing and worker_id not in self.draining
 
     @property
     def all_usable(self) -> bool:
@@ -78,7 +83,7 @@ class Workers:
         if self._usable is None:
             self._usable = {}
             for worker in self.registered.values():
-                if worker.worker_id not in self.missing and worker.worker_id not in self.draining:
+                if self.leasable(worker.worker_id) and not worker.profiles_only:
                     servers = self._usable.setdefault(worker.worker_type, {})
                     servers.setdefault(worker.server_id, []).append(worker.worker_id)
             self._capacity = {

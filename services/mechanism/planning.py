@@ -112,9 +112,7 @@ class Planner:
         types = workers.types()
         counts = workers.capacity(types)
         active = {
-            job_id: job
-            for job_id, job in jobs.active.items()
-            if jobs.speeds(job) is not None
+            job_id: job for job_id, job in jobs.active.items() if jobs.speeds(job) is not None
         }
         shares: dict[Combination, list[float]] = {}
         runnable: dict[Combination, list[bool]] = {}
@@ -198,7 +196,7 @@ def _leases(
                 Lease(
                     lease_id=f"r{standing.round_id}-{len(granted)}",
                     tasks=tuple(
-                        _task(standing.jobs.active[job_id]) for job_id in claims.combinations[row]
+                        task_of(standing.jobs.active[job_id]) for job_id in claims.combinations[row]
                     ),
                     worker_type=worker_type,
                     worker_ids=worker_ids,
@@ -245,7 +243,8 @@ def _held_on(standing: Standing, combination: Combination, worker_type: str) -> 
     return held if held is not None and held.lease.worker_type == worker_type else None
 
 
-def _task(job: Job) -> TaskSpec:
+def task_of(job: Job) -> TaskSpec:
+    """What a worker must know to run the job on from where it is."""
     spec = job.spec
     assert spec.total_steps is not None, "admission refuses jobs without steps"
     return TaskSpec(

@@ -41,7 +41,7 @@ from services.policy.catalog import needs, resolve
 from services.policy.problem import JobClass, PolicyError, Problem
 
 #: Jobs alike in all that a solver sees: (job type, scale factor, weight, entity, allowed worker
-#: types, job id if the job has an estimate of its own).
+#: types, what is estimated of the job alone, in text; empty if its class's estimate holds).
 ClassKey = tuple[str, int, float, str, tuple[str, ...], str]
 
 
@@ -140,7 +140,10 @@ class PolicyCore:
         return self._reset(now)
 
     def _register(self, event: WorkerRegistered, now: float) -> Sequence[Decision]:
-        self._workers[event.worker_id] = event
+        if event.profiles_only:
+            self._workers.pop(event.worker_id, None)
+        else:
+            self._workers[event.worker_id] = event
         self._seen_at[event.worker_id] = now
         self._draining.discard(event.worker_id)
         self._lost.discard(event.worker_id)
@@ -226,13 +229,14 @@ class PolicyCore:
         return ()
 
     def _key(self, spec: JobSpec) -> ClassKey:
+        row = self._job_rows.get(spec.job_id)
         return (
             spec.job_type,
             spec.scale_factor,
             spec.priority_weight,
             spec.entity,
             spec.allowed_worker_types,
-            spec.job_id if spec.job_id in self._job_rows else "",
+            "" if row is None else f"{row.job_type}: {row.alone}",
         )
 
     def _recount(self) -> None:
@@ -251,7 +255,9 @@ class PolicyCore:
             del self._classes[job.key]
 
     def _row(self, key: ClassKey) -> ThroughputRow | None:
-        return self._job_rows[key[5]] if key[5] else self._class_rows.get(key[:2])
+        if key[5]:
+            return self._job_rows[next(iter(self._classes[key]))]
+        return self._class_rows.get(key[:2])
 
     # --- when to solve ---------------------------------------------------------------------------
 
@@ -306,18 +312,20 @@ class PolicyCore:
         types = tuple(sorted(counts))
         classes: list[JobClass] = []
         keys: list[tuple[str, int]] = []
+        factors: list[tuple[float, ...] | None] = []
         for key in sorted(self._classes):
             row = self._row(key)
             if row is not None:
                 classes.append(self._unchanged.get(key) or self._job_class(key, row, types, now))
-                keys.append((key[0], key[1]) if not key[5] else ("", 0))
+                keys.append((row.job_type, row.scale_factor))
+                factors.append(self._factors(row, types) if key[5] else None)
         prices = self._config.prices_usd_per_h
         return Problem(
             worker_types=types,
             num_workers=tuple(counts[t] for t in types),
             classes=tuple(classes),
             prices_usd_per_h=tuple(prices.get(t, 0.0) for t in types),
-            pairs=self._pairs(keys, types),
+            pairs=self._pairs(keys, factors, types),
             reference_type=self._config.reference_type,
             entities=self._config.entities,
             previous=self._previous if needs(self._config.policy, "previous") else (),
@@ -363,7 +371,10 @@ class PolicyCore:
         return self._counts
 
     def _pairs(
-        self, keys: Sequence[tuple[str, int]], types: tuple[str, ...]
+        self,
+        keys: Sequence[tuple[str, int]],
+        factors: Sequence[tuple[float, ...] | None],
+        types: tuple[str, ...],
     ) -> dict[tuple[int, int], tuple[tuple[float, ...], tuple[float, ...]]]:
         """Colocated throughputs between the problem's classes; empty without space sharing."""
         if not needs(self._config.policy, "pairs"):
@@ -382,5 +393,19 @@ class PolicyCore:
                 two = tuple(speeds.get(t, (0.0, 0.0))[1] for t in types)
                 for c in indices.get(key, ()):
                     for d in indices.get((other, key[1]), ()):
-                        pairs[min(c, d), max(c, d)] = (one, two) if c <= d else (two, one)
+                        both = _times(one, factors[c]), _times(two, factors[d])
+                        pairs[min(c, d), max(c, d)] = both if c <= d else (both[1], both[0])
         return pairs
+
+    def _factors(self, row: ThroughputRow, types: tuple[str, ...]) -> tuple[float, ...]:
+        """(worker types,) throughput of a job of its own over its class's."""
+        of_class = self._class_rows.get((row.job_type, row.scale_factor), row)
+        rates = {t.worker_type: t.steps_per_s for t in row.alone}
+        references = {t.worker_type: t.steps_per_s for t in of_class.alone}
+        return tuple(rates.get(t, 0.0) / (references.get(t, 0.0) or 1.0) for t in types)
+
+
+def _times(rates: tuple[float, ...], factors: tuple[float, ...] | None) -> tuple[float, ...]:
+    if factors is None:
+        return rates
+    return tuple(rate * factor for rate, factor in zip(rates, factors, strict=True))

@@ -23,6 +23,7 @@ from schemas.events import (
     RoundScheduled,
     TasksStarted,
     TaskStopped,
+    ThroughputMeasured,
     WorkerRegistered,
 )
 
@@ -58,6 +59,16 @@ class RunRound(msgspec.Struct, frozen=True, kw_only=True):
     renewed: tuple[Lease, ...]
 
 
+class RunProfile(msgspec.Struct, frozen=True):
+    """Measure what a copy of a job makes, alone or beside a reference, for a little while."""
+
+    ends_with: ClassVar[tuple[type[Event], ...]] = (ThroughputMeasured,)
+    reporter: str
+    lease: Lease
+    starts_at_s: float
+    ends_at_s: float
+
+
 class StopTask(msgspec.Struct, frozen=True):
     """Stop one job of a lease at once, without waiting for a checkpoint."""
 
@@ -83,7 +94,7 @@ class WorkerCore:
             LeaderElected: self._start,
             WorkerRegistered: self._register,
             RoundScheduled: self._run_round,
-            LeasesChanged: self._revoke,
+            LeasesChanged: self._change,
         }
 
     @property
@@ -127,9 +138,15 @@ class WorkerCore:
         )
         return (Run(effect),)
 
-    def _revoke(self, event: LeasesChanged) -> Sequence[Decision]:
+    def _change(self, event: LeasesChanged) -> Sequence[Decision]:
+        """Profiles are run, by the service that holds rank 0; leases revoked are stopped."""
+        profiles = tuple(
+            Run(RunProfile(self._name, lease, event.starts_at_s, event.ends_at_s))
+            for lease in event.granted
+            if lease.profile and lease.reporters[0] == self._name
+        )
         revoked = [self._leases.pop(i) for i in event.revoked if i in self._leases]
-        return tuple(
+        return profiles + tuple(
             Run(StopTask(self._name, lease.lease_id, task.job_id, event.reason))
             for lease in revoked
             for task in lease.tasks

@@ -328,10 +328,19 @@ def test_workers_that_are_lost_or_draining_are_no_capacity() -> None:
 
 
 def test_pairs_are_told_of_once_per_two_classes_and_only_to_space_sharing() -> None:
-    """Rows of either class serve; a job with figures of its own is in no pair."""
+    """Rows of either class serve; a job with figures of its own pairs in proportion to its class."""
     for policy, expected in (
         ("las", {}),
-        ("las:ss", {(0, 0): ((0.6,), (0.6,)), (0, 1): ((0.7,), (0.9,))}),
+        (
+            "las:ss",
+            {
+                (0, 0): ((0.6,), (0.6,)),
+                (0, 1): ((0.6,), (1.2,)),
+                (1, 1): ((1.2,), (1.2,)),
+                (0, 2): ((0.7,), (0.9,)),
+                (1, 2): ((1.4,), (0.9,)),
+            },
+        ),
     ):
         core = PolicyCore()
         told(core, 0.0, ClusterConfigured(policy=policy), registered("w"))
@@ -339,13 +348,12 @@ def test_pairs_are_told_of_once_per_two_classes_and_only_to_space_sharing() -> N
         other = PairThroughput("v100", "m", 0.9, 0.7)
         told(core, 0.0, estimated(beside=(same,), v100=1.0))
         told(core, 0.0, estimated("x", beside=(other,), v100=1.0))
-        told(core, 0.0, estimated(job_id="own", v100=1.0))
+        told(core, 0.0, estimated(job_id="own", v100=2.0))
         told(core, 1.0, *admitted("a"), *admitted("own"), *admitted("b", job_type="x"))
         (problem,) = problems(told(core, 2.0, ANSWER))
         classes = [c.job_ids for c in problem.classes]
         assert classes == [("a",), ("own",), ("b",)]
-        place = {0: 0, 1: 2}
-        assert problem.pairs == {(place[c], place[d]): v for (c, d), v in expected.items()}
+        assert problem.pairs == expected
 
 
 def test_a_job_submitted_twice_is_the_job_submitted_first() -> None:

@@ -1,0 +1,141 @@
+"""Profiles: short leases beside the rounds, to measure a job that nobody knows (§6).
+
+What is measured is a copy of the job, so the job itself may run meanwhile. Workers registered for
+profiles only are used at any time; those of the cluster while a round leaves them idle, and no
+longer than the round. First asked, first served, as far as there are workers of the type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from schemas.decisions import Decision, Emit, Wake
+from schemas.domain import Lease, ProfileCell, TaskSpec
+from schemas.events import LeasesChanged, ProfileRequested, RoundScheduled
+from services.mechanism.jobs import Jobs
+from services.mechanism.leases import Leases
+from services.mechanism.placement import Workers
+from services.mechanism.planning import task_of
+
+#: Seconds past its end after which a profile is taken never to return.
+PATIENCE_S = 60.0
+
+
+@dataclass(slots=True)
+class Profiles:
+    """Profiles asked for, and those that are out."""
+
+    #: (job id, what to measure, seconds), in the order they were asked for
+    _waiting: list[tuple[str, ProfileCell, float]] = field(default_factory=list)
+    #: {lease id: (lease, when it ends)}
+    _running: dict[str, tuple[Lease, float]] = field(default_factory=dict)
+    #: The newest plan; what it leaves idle may be profiled on until it ends.
+    round: RoundScheduled | None = None
+    _granted: int = 0
+
+    def request(self, event: ProfileRequested) -> None:
+        """Put a job's profiles in the queue."""
+        self._waiting += [(event.job_id, cell, event.seconds) for cell in event.cells]
+
+    def returned(self, lease_id: str) -> None:
+        """A profile is over; its workers are free."""
+        self._running.pop(lease_id, None)
+
+    def expire(self, now: float) -> Iterator[Decision]:
+        """Give up the profiles that should have returned long ago."""
+        over = [i for i, (_, ends_at_s) in self._running.items() if ends_at_s + PATIENCE_S <= now]
+        for lease_id in over:
+            del self._running[lease_id]
+        if over:
+            reason = f"no word of the profile {PATIENCE_S:g} s after its end"
+            yield Emit(LeasesChanged(round_id=self._number, revoked=tuple(over), reason=reason))
+
+    def grant(self, jobs: Jobs, workers: Workers, leases: Leases, now: float) -> list[Decision]:
+        """Lease free workers to the profiles that wait, as far as they go."""
+        if not self._waiting:
+            return []
+        self._waiting = [each for each in self._waiting if each[0] in jobs.active]
+        round_leases = leases.in_round(self.round.round_id).values() if self.round else ()
+        in_round = {w for held in round_leases for w in held.lease.worker_ids}
+        busy = {w for lease, _ in self._running.values() for w in lease.worker_ids}
+        own: dict[str, list[str]] = {}
+        idle: dict[str, list[str]] = {}
+        for worker_id, worker in workers.registered.items():
+            if worker_id not in busy and workers.leasable(worker_id):
+                if worker.profiles_only:
+                    own.setdefault(worker.worker_type, []).append(worker_id)
+                elif worker_id not in in_round:
+                    idle.setdefault(worker.worker_type, []).append(worker_id)
+        starts_at_s = max(now, self.round.starts_at_s) if self.round else now
+        until_s = self.round.ends_at_s if self.round else now
+        decisions = self._lease(jobs, workers, own, now, float("inf"))
+        return decisions + self._lease(jobs, workers, idle, starts_at_s, until_s)
+
+    @property
+    def _number(self) -> int:
+        return self.round.round_id if self.round else 0
+
+    def _lease(
+        self,
+        jobs: Jobs,
+        workers: Workers,
+        free: dict[str, list[str]],
+        starts_at_s: float,
+        until_s: float,
+    ) -> list[Decision]:
+        granted: dict[float, list[Lease]] = {}
+        waiting: list[tuple[str, ProfileCell, float]] = []
+        for position, (job_id, cell, seconds) in enumerate(self._waiting):
+            if not any(free.values()):
+                waiting += self._waiting[position:]
+                break
+            job = jobs.active[job_id]
+            there = free.get(cell.worker_type, [])
+            size = job.spec.scale_factor
+            ends_at_s = starts_at_s + seconds
+            if len(there) < size or ends_at_s > until_s:
+                waiting.append((job_id, cell, seconds))
+                continue
+            worker_ids = tuple(there[:size])
+            del there[:size]
+            tasks = [task_of(job)]
+            if cell.beside:
+                tasks.append(
+                    TaskSpec(job_id="", job_type=cell.beside, scale_factor=size, total_steps=0.0)
+                )
+            lease = Lease(
+                lease_id=f"p{self._granted}",
+                tasks=tuple(tasks),
+                worker_type=cell.worker_type,
+                worker_ids=worker_ids,
+                reporters=workers.reporters(worker_ids),
+                profile=True,
+            )
+            self._granted += 1
+            self._running[lease.lease_id] = (lease, ends_at_s)
+            granted.setdefault(ends_at_s, []).append(lease)
+        self._waiting = waiting
+        return [
+            decision
+            for ends_at_s, leases in granted.items()
+            for decision in self._announce(leases, starts_at_s, ends_at_s)
+        ]
+
+    def _announce(
+        self, leases: list[Lease], starts_at_s: float, ends_at_s: float
+    ) -> tuple[Decision, ...]:
+        changed = LeasesChanged(
+            round_id=self._number,
+            revoked=(),
+            reason="profile",
+            granted=tuple(leases),
+            starts_at_s=starts_at_s,
+            ends_at_s=ends_at_s,
+        )
+        timer = f"profile/{leases[0].lease_id}"
+        return Emit(changed), Wake(timer, ends_at_s + PATIENCE_S)
+
+
+def _reference(job_type: str, scale_factor: int) -> TaskSpec:
+    return TaskSpec(job_id="", job_type=job_type, scale_factor=scale_factor, total_steps=0.0)
