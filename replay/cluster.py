@@ -8,6 +8,8 @@ would be on the cluster's shared storage.
 from __future__ import annotations
 
 import functools
+import math
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -19,9 +21,10 @@ from schemas.events import (
     ProgressReported,
     TasksStarted,
     TaskStopped,
+    ThroughputMeasured,
     WorkerRegistered,
 )
-from services.worker.core import DetectWorkers, RunRound, StopTask
+from services.worker.core import DetectWorkers, RunProfile, RunRound, StopTask
 
 #: ``n`` of a round's last report: after every other at the same instant.
 _LAST = 1 << 30
@@ -78,9 +81,9 @@ class _Task:
             self.steps[job_id] += run_s * self.rates[job_id]
         self.since_s = max(self.since_s, now)
 
-    def set_rates(self, rates: Rates) -> None:
+    def set_rates(self, rates: Callable[[Lease, Sequence[TaskSpec]], Sequence[float]]) -> None:
         specs = [self.specs[job_id] for job_id in self.steps]
-        speeds = rates(specs, self.lease.worker_type) if specs else ()
+        speeds = rates(self.lease, specs) if specs else ()
         self.rates = dict(zip(self.steps, speeds, strict=True))
         self.version += 1
 
@@ -102,6 +105,8 @@ class Cluster:
     rates : what runs how fast, alone and together
     load_s, save_s : seconds to load and to save a checkpoint, charged where a lease starts and
         where it ends without renewal
+    noise : each task runs this far off its rate under each lease (standard deviation of the
+        logarithm), as ``seed`` has it
     """
 
     def __init__(
@@ -111,7 +116,11 @@ class Cluster:
         *,
         load_s: float = 0.0,
         save_s: float = 0.0,
+        noise: float = 0.0,
+        seed: int = 0,
     ) -> None:
+        self._noise = noise
+        self._seed = seed
         self._workers = tuple(workers)
         self._rates = rates
         self._load_s = load_s
@@ -148,8 +157,36 @@ class Cluster:
                 report(now, n, worker)
         elif isinstance(effect, StopTask):
             report(now, 0, self._stop(effect, now))
+        elif isinstance(effect, RunProfile):
+            report(effect.ends_at_s, 0, self._profile(effect))
         else:
             raise TypeError(f"a worker service has no effect {type(effect).__name__}")
+
+    def _profile(self, effect: RunProfile) -> AnyEvent:
+        """What a copy of a job makes, and the reference beside it; nothing of it is kept."""
+        lease = effect.lease
+        job, *others = lease.tasks
+        speeds = self._speeds(lease, lease.tasks)
+        return ThroughputMeasured(
+            reporter=effect.reporter,
+            lease_id=lease.lease_id,
+            job_id=job.job_id,
+            worker_type=lease.worker_type,
+            beside=others[0].job_type if others else "",
+            steps_per_s=speeds[0],
+            other_steps_per_s=speeds[1] if others else 0.0,
+            seconds=effect.ends_at_s - effect.starts_at_s,
+            outcome="measured" if any(speeds) else "does_not_fit",
+        )
+
+    def _speeds(self, lease: Lease, specs: Sequence[TaskSpec]) -> Sequence[float]:
+        """Steps/s of tasks of a lease that run together."""
+        speeds = self._rates(specs, lease.worker_type)
+        if not self._noise:
+            return speeds
+        chances = (random.Random(f"{self._seed}/{lease.lease_id}/{s.job_id}") for s in specs)
+        off = [math.exp(chance.gauss(0.0, self._noise)) for chance in chances]
+        return [speed * factor for speed, factor in zip(speeds, off, strict=True)]
 
     # --- rounds on the grid: tasks run on, and finish in mid-step if need be ---------------------
 
@@ -179,7 +216,7 @@ class Cluster:
         steps = {job_id: self._saved.get(job_id, 0.0) for job_id in specs}
         now = effect.starts_at_s
         task = _Task(lease, now, now + self._load_s, steps, specs, effect, current)
-        task.set_rates(self._rates)
+        task.set_rates(self._speeds)
         self._tasks[lease.lease_id] = task
         return task
 
@@ -201,7 +238,7 @@ class Cluster:
         self._over.add((lease_id, job_id))
         self._saved[job_id] = total
         if task.steps:
-            task.set_rates(self._rates)
+            task.set_rates(self._speeds)
             self._foresee(task)
         else:
             self._forget(lease_id)
@@ -266,7 +303,7 @@ class Cluster:
     ) -> tuple[float, list[tuple[TaskProgress, bool]]]:
         """Run one lease's tasks; two that share workers hold them until the later is done."""
         assert effect.whole_steps_in_s is not None
-        speeds = self._rates(lease.tasks, lease.worker_type)
+        speeds = self._speeds(lease, lease.tasks)
         results: list[tuple[str, float, bool]] = []
         finish_s = effect.starts_at_s
         for spec, speed in zip(lease.tasks, speeds, strict=True):
@@ -305,7 +342,7 @@ class Cluster:
             steps = task.steps.pop(effect.job_id)
             run_s = max(0.0, now - task.effect.starts_at_s)
             if task.steps:
-                task.set_rates(self._rates)
+                task.set_rates(self._speeds)
                 self._foresee(task)
             else:
                 self._forget(effect.lease_id)

@@ -24,6 +24,7 @@ from schemas.events import (
 )
 from schemas.record import Record
 from services.estimator.core import EstimatorCore
+from services.estimator.effects import Fingerprint, PlanProfiles
 from services.estimator.tables import ThroughputTable
 from services.mechanism.core import MechanismCore
 from services.policy.catalog import needs
@@ -66,6 +67,17 @@ class PolicyExecutor:
         report(now, 0, event)
 
 
+class EstimatorExecutor:
+    """Carries out what the estimator has computed, on the spot, in no virtual time."""
+
+    def carry_out(self, effect: Effect, now: float, report: Report) -> None:
+        """See ``replay.driver.Executor``."""
+        from services.estimator import learning  # noqa: PLC0415 - torch, which few runs need
+
+        assert isinstance(effect, PlanProfiles | Fingerprint)
+        report(now, 0, learning.carry_out(effect))
+
+
 class _Nothing:
     """Executor of cores that have no effects."""
 
@@ -74,9 +86,36 @@ class _Nothing:
 
 
 def build_workers(
+    cluster: Mapping[str, int],
+    per_server: Mapping[str, int],
+    prices: Mapping[str, float],
+    profile_workers: int = 0,
+) -> tuple[WorkerRegistered, ...]:
+    """Workers by type, ``per_server`` to a server (default 1); the last server may hold fewer.
+
+    ``profile_workers`` more, of each type in turn, are there for profiles only.
+    """
+    types = [worker_type for worker_type in sorted(cluster) if cluster[worker_type]]
+    for_profiles = (types[i % len(types)] for i in range(profile_workers if types else 0))
+    return (
+        *(
+            WorkerRegistered(
+                worker_id=f"profile-{worker_type}-{i}",
+                worker_type=worker_type,
+                server_id=f"profile-s{i}",
+                reporter=WORKER,
+                usd_per_h=prices.get(worker_type),
+                profiles_only=True,
+            )
+            for i, worker_type in enumerate(for_profiles)
+        ),
+        *_of_cluster(cluster, per_server, prices),
+    )
+
+
+def _of_cluster(
     cluster: Mapping[str, int], per_server: Mapping[str, int], prices: Mapping[str, float]
 ) -> tuple[WorkerRegistered, ...]:
-    """Workers by type, ``per_server`` to a server (default 1); the last server may hold fewer."""
     return tuple(
         WorkerRegistered(
             worker_id=f"{worker_type}-{i}",
@@ -112,12 +151,14 @@ class Simulation:
     log : where the records go
     config : how the cluster is run
     workers : its accelerators
-    table : throughputs, the oracle of the simulated cluster and the estimator's reference
+    table : throughputs, the truth that the simulated cluster runs on
     jobs : what is submitted, sorted by arrival
     load_s, save_s : checkpoint seconds
     window : (first, last) job positions that metrics are over; arrivals go on until those are done
     lag_seed : see ``Driver``
     solver : what answers solves; the production chain by default
+    believed : the table that the estimator is given; ``table`` by default
+    noise, noise_seed : see ``Cluster``
     """
 
     def __init__(
@@ -134,13 +175,23 @@ class Simulation:
         lag_seed: int | None = None,
         solver: Solver = carry_out,
         observers: Iterable[Callable[[Record], None]] = (),
+        believed: ThroughputTable | None = None,
+        noise: float = 0.0,
+        noise_seed: int = 0,
     ) -> None:
         first, last = window or (0, len(jobs))
         self.summary = Summary(measured=[job.job_id for job in jobs[first:last]])
         self.policy_executor = PolicyExecutor(solver)
-        cluster = Cluster(workers, table_rates(table), load_s=load_s, save_s=save_s)
+        cluster = Cluster(
+            workers,
+            table_rates(table),
+            load_s=load_s,
+            save_s=save_s,
+            noise=noise,
+            seed=noise_seed,
+        )
         executors: dict[str, Executor] = {
-            "estimator": _Nothing(),
+            "estimator": EstimatorExecutor(),
             "policy": self.policy_executor,
             "mechanism": _Nothing(),
             WORKER: cluster,
@@ -152,10 +203,14 @@ class Simulation:
             observers=(self.summary.take, *observers),
             lag_seed=lag_seed,
         )
+        told = believed or table
         classes = sorted({(job.job_type, job.scale_factor) for job in jobs})
-        rows = table.rows(classes, pairs=needs(config.policy, "pairs"))
+        if config.estimator == "learned":
+            scales = {scale_factor for _, scale_factor in classes}
+            classes = [known for known in told.classes() if known[1] in scales]
+        rows = told.rows(classes, pairs=needs(config.policy, "pairs"))
         self.driver.submit(0.0, "operator", config)
-        imported = ThroughputTableImported(source=table.source, rows=tuple(rows))
+        imported = ThroughputTableImported(source=told.source, rows=tuple(rows))
         self.driver.submit(0.0, "operator", imported)
         self.driver.run()
         for job in jobs:

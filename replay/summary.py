@@ -119,6 +119,8 @@ class Summary:
             taker(record.event, record.at)
 
     def _worker(self, event: WorkerRegistered, at: float) -> None:
+        if event.profiles_only:
+            return
         before = self._workers.get(event.worker_id)
         if before is not None:
             self._types[before].workers -= 1

@@ -174,7 +174,7 @@ class EstimatorCore:
             scale_factor=spec.scale_factor,
             references=references,
             worker_types=self._worker_types,
-            fraction=config.profile_fraction if ":ss" in config.policy else 0.0,
+            fraction=config.profile_fraction,
             profile_s=config.profile_s,
             budget_s=config.profile_budget_s,
         )
