@@ -54,11 +54,53 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     log_json: bool | None = None
 
 
+class MechanismSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The mechanism's own."""
+
+    #: Seconds without an answer after which a worker service counts as unreachable.
+    unreachable_after_s: float = 5.0
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker service's own."""
+
+    #: Its name in the log, ``worker.<name>``; by default its host's.
+    name: str = ""
+    #: Accelerators as ``TYPE=COUNT,...``; by default those that NVML finds.
+    accelerators: str = ""
+    #: ``real``; ``emulated``: accelerators are imagined, processes and checkpoints are real;
+    #: ``in_process``: neither is, tasks are arithmetic.
+    tasks: str = "real"
+    #: Workers to a server where accelerators are not real; 0: all on one.
+    server_size: int = 0
+    #: Where tasks have their folders and logs.
+    folder: str = "gavel-worker"
+    #: Where checkpoints lie: the same folder on every server.
+    checkpoint_root: str = "gavel-checkpoints"
+    #: NAME = value lines, for environment values that jobs write as ``secret:NAME``.
+    secrets_file: str = ""
+    #: How other servers reach this one, for gangs; by default its host's name.
+    address: str = ""
+    rack: str = ""
+    #: From a lease's end until SIGTERM, and from there until SIGKILL.
+    checkpoint_grace_s: float = 10.0
+    terminate_grace_s: float = 5.0
+    #: In-process tasks: seconds to load and to save a checkpoint.
+    load_s: float = 0.0
+    save_s: float = 0.0
+
+
+#: What ``worker.tasks`` can be.
+TASKS = ("real", "emulated", "in_process")
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What every service is told."""
+    """What all services are told: one file for a cluster, each takes from it what it needs."""
 
     log: LogSettings = LogSettings()
     service: ServiceSettings = ServiceSettings()
+    mechanism: MechanismSettings = MechanismSettings()
+    worker: WorkerSettings = WorkerSettings()
 
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -106,7 +148,7 @@ def check(settings: Settings) -> Settings:
     ConfigError
         One does not.
     """
-    log, service = settings.log, settings.service
+    log, service, worker = settings.log, settings.service, settings.worker
     wrong = [
         (not is_safe_name(log.cluster), "log.cluster", log.cluster, "letters, digits, '_', '-'"),
         (not log.servers, "log.servers", log.servers, "one URL or more"),
@@ -123,6 +165,35 @@ def check(settings: Settings) -> Settings:
             "service.health_port",
             service.health_port,
             "0 to 65535",
+        ),
+        (
+            not 0 < settings.mechanism.unreachable_after_s < 1e6,
+            "mechanism.unreachable_after_s",
+            settings.mechanism.unreachable_after_s,
+            "seconds above 0",
+        ),
+        (
+            bool(worker.name) and not is_safe_name(worker.name),
+            "worker.name",
+            worker.name,
+            "letters, digits, '_', '-'",
+        ),
+        (worker.tasks not in TASKS, "worker.tasks", worker.tasks, f"one of {', '.join(TASKS)}"),
+        (
+            worker.tasks != "real" and not worker.accelerators,
+            "worker.accelerators",
+            worker.accelerators,
+            "TYPE=COUNT, as in v100=2, where tasks are not real",
+        ),
+        *(
+            (not 0 <= value < 1e6, f"worker.{key}", value, "0 or more")
+            for key, value in (
+                ("server_size", worker.server_size),
+                ("checkpoint_grace_s", worker.checkpoint_grace_s),
+                ("terminate_grace_s", worker.terminate_grace_s),
+                ("load_s", worker.load_s),
+                ("save_s", worker.save_s),
+            )
         ),
     ]
     for is_wrong, key, value, right in wrong:

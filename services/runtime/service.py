@@ -93,10 +93,10 @@ def main(name: str, wire: Wire, arguments: Sequence[str] | None = None) -> int:
     try:
         asyncio.run(_run(name, wire, settings, logger))
     except ConfigError as error:
-        logger.error("wrong settings", detail=str(error))
+        logger.error("wrong settings", detail=str(error))  # noqa: TRY400 - the user's, not a bug
         return WRONG_USAGE
     except (LogError, NewerSchemaError, OSError) as error:
-        logger.error("stopped", detail=str(error))
+        logger.error("stopped", detail=str(error))  # noqa: TRY400 - nor is this
         return FAILED
     return OK
 

@@ -1,0 +1,401 @@
+"""Carries out a worker service's effects live: rounds of leases, in log time.
+
+The live counterpart of ``replay/cluster.py``. How a task runs is another's matter (``Hands``:
+``processes.py`` starts real ones, ``emulation.py`` does sums); when it starts, goes on, comes to
+its end and what is reported of it is here.
+
+Rules
+-----
+1. A task starts when its round does, its workers are free, and the log says that the job's earlier
+   lease is over (or has been silent for all of its graces): no job runs twice, no worker for two.
+2. What no later plan renews saves and leaves at the lease's end, told or not.
+3. The same effect carried out again, by a process that knows nothing of the first, reports the
+   same under the same numbers: tasks that run are taken over, others start again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from schemas.domain import Lease, TaskProgress, TaskSpec
+from schemas.events import (
+    AnyEvent,
+    ProgressReported,
+    TasksStarted,
+    TaskStopped,
+    WorkerRegistered,
+)
+from services.worker.core import DetectWorkers, RunRound, StopTask
+from services.worker.view import LogView
+
+Report = Callable[[int, AnyEvent], None]
+
+#: ``n`` of a round's last report, and what the ones of late starts begin at.
+_LAST, _LATE = 1 << 30, 1 << 20
+#: Starts within so many seconds are one report.
+_GATHER_S = 0.02
+#: Log time may jump: no sleep is longer than this.
+_NAP_S = 0.5
+#: The part of a round before whose end no task is asked to stop.
+_LEAD_MOST = 0.2
+#: A task that has left its lease early is started again, if there is as much of the round left.
+_WORTH_STARTING_S = 1.0
+#: Beyond the graces of another service: its clock, and the way of its report.
+_CLOCK_BOUND_S = 1.0
+
+TaskKey = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a task ended: ``completed``, ``failed``, or ``stopped`` (saved, at its lease's end)."""
+
+    reason: str
+    at_s: float
+    exit_code: int | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How far a task is: whole-job steps, and seconds under its lease."""
+
+    steps: float = 0.0
+    saved_steps: float = 0.0
+    load_s: float = 0.0
+    save_s: float = 0.0
+
+
+class Task(Protocol):
+    """One job under one lease, on this service's workers."""
+
+    #: Set once nothing of it runs any more.
+    ending: asyncio.Future[Ending]
+
+    def counts(self, now: float) -> Counts:
+        """How far it is."""
+        ...
+
+    def renew(self, ends_at_s: float) -> None:
+        """Its lease goes on."""
+        ...
+
+    def stop_lead_s(self) -> float:
+        """How long before its lease's end it is best asked to stop, so as to have saved by then."""
+        ...
+
+    async def stop(self) -> None:
+        """Have it save and leave, by force in the end; ``ending`` is set after."""
+        ...
+
+    async def kill(self) -> None:
+        """End it at once; ``ending`` is set after."""
+        ...
+
+
+class Hands(Protocol):
+    """Starts tasks."""
+
+    def start(
+        self, lease: Lease, spec: TaskSpec, starts_at_s: float, ends_at_s: float, *, fresh: bool
+    ) -> Task:
+        """Start a task, or take over the one that a dead process of this service has left.
+
+        ``fresh``: the lease starts with this round. Without it, there must have been a task.
+        """
+        ...
+
+    def detect(self) -> Sequence[WorkerRegistered]:
+        """The workers there are."""
+        ...
+
+    async def end_strays(self, known: Callable[[str, str], bool]) -> None:
+        """End what is left of tasks (lease id, job id) that are not known."""
+        ...
+
+
+@dataclass
+class _Running:
+    """A task that was started, in the round it now runs in."""
+
+    lease: Lease
+    spec: TaskSpec
+    task: Task
+    round: _Round
+    #: Its counts when the round began.
+    before: Counts = field(default_factory=Counts)
+    #: Whether it was told to stop, as its lease ends.
+    stopping: bool = False
+
+
+class _Round:
+    """One round under way."""
+
+    def __init__(self, effect: RunRound, report: Report) -> None:
+        self.effect = effect
+        self.report = report
+        self.leases = effect.granted + effect.renewed
+        self.granted = frozenset(lease.lease_id for lease in effect.granted)
+        keys = [(lease.lease_id, spec.job_id) for lease in self.leases for spec in lease.tasks]
+        #: A task's place: the number its end is reported under, whoever reports it.
+        self.numbers = {key: n for n, key in enumerate(keys, 1)}
+        self.over = asyncio.Event()
+        self._up: list[str] = []
+        self._first = True
+
+    def started(self, lease_id: str) -> None:
+        """Report starts, those close together at once."""
+        if not self._up:
+            asyncio.get_running_loop().call_later(_GATHER_S, self._tell)
+        self._up.append(lease_id)
+
+    def _tell(self) -> None:
+        up, self._up = tuple(dict.fromkeys(self._up)), []
+        n = (
+            0
+            if self._first
+            else _LATE + min(self.numbers[key] for key in self.numbers if key[0] in up)
+        )
+        self._first = False
+        if not self.over.is_set():
+            self.report(n, TasksStarted(reporter=self.effect.reporter, lease_ids=up))
+
+
+class WorkerExecutor:
+    """Executor of one worker service.
+
+    Parameters
+    ----------
+    name : the service's, as reporter
+    hands : what starts tasks
+    view : fold of the log; ``observe`` feeds it
+    now : log time, s
+    graces_s : the most that a task of another service outlives its lease
+    """
+
+    def __init__(
+        self,
+        name: str,
+        hands: Hands,
+        view: LogView,
+        now: Callable[[], float],
+        *,
+        graces_s: float,
+    ) -> None:
+        self._name = name
+        self._hands = hands
+        self._view = view
+        self._now = now
+        self._patience_s = graces_s + _CLOCK_BOUND_S
+        self._changed = asyncio.Event()
+        #: {lease id: (last round known to hold it, when that ends)}
+        self._held: dict[str, tuple[int, float]] = {}
+        self._running: dict[TaskKey, _Running] = {}
+        #: {worker id: leases with tasks on it}
+        self._occupied: dict[str, set[str]] = {}
+        #: Stopped by order: no round that was planned before may run them.
+        self._forbidden: set[TaskKey] = set()
+        self._newest: _Round | None = None
+
+    def observed(self) -> None:
+        """The view has changed."""
+        self._changed.set()
+
+    async def carry_out(self, effect: Any, report: Report) -> None:
+        """See ``services.runtime.term.Executor``."""
+        if isinstance(effect, RunRound):
+            await self._run_round(effect, report)
+        elif isinstance(effect, StopTask):
+            await self._stop_task(effect, report)
+        elif isinstance(effect, DetectWorkers):
+            await self._detect(effect, report)
+        else:
+            raise TypeError(f"a worker service has no effect {type(effect).__name__}")
+
+    async def _detect(self, effect: DetectWorkers, report: Report) -> None:
+        known = set(effect.known)
+        for n, worker in enumerate(w for w in self._hands.detect() if w not in known):
+            report(n, worker)
+        await self._hands.end_strays(lambda lease_id, _: lease_id in self._held)
+
+    # --- rounds ----------------------------------------------------------------------------------
+
+    async def _run_round(self, effect: RunRound, report: Report) -> None:
+        current = _Round(effect, report)
+        before, self._newest = self._newest, current
+        for lease in current.leases:
+            self._held[lease.lease_id] = (effect.round_id, effect.ends_at_s)
+            for spec in lease.tasks:
+                running = self._running.get((lease.lease_id, spec.job_id))
+                if running is not None:
+                    running.task.renew(effect.ends_at_s)
+        await self._until(effect.starts_at_s)
+        async with asyncio.TaskGroup() as group:
+            for lease in current.leases:
+                group.create_task(self._run_lease(lease, current))
+        if before is not None:
+            await before.over.wait()
+        self._report_round(current)
+
+    async def _run_lease(self, lease: Lease, current: _Round) -> None:
+        """See a lease through this round."""
+        effect = current.effect
+        fresh = lease.lease_id in current.granted
+        if fresh:
+            await self._until_free(lease)
+        for spec in lease.tasks:
+            self._begin(lease, spec, current, fresh=fresh)
+        lead_s = max((r.task.stop_lead_s() for r in self._of(lease)), default=0.0)
+        length_s = effect.ends_at_s - effect.starts_at_s
+        await self._until(effect.ends_at_s - min(lead_s, _LEAD_MOST * length_s))
+        if self._ends(lease, current):
+            async with asyncio.TaskGroup() as group:
+                for running in self._of(lease):
+                    running.stopping = True
+                    group.create_task(running.task.stop())
+            self._vacate(lease)
+        await self._until(effect.ends_at_s)
+
+    def _begin(self, lease: Lease, spec: TaskSpec, current: _Round, *, fresh: bool) -> None:
+        key = (lease.lease_id, spec.job_id)
+        running = self._running.get(key)
+        if running is not None:
+            running.round = current
+            running.before = running.task.counts(current.effect.starts_at_s)
+            running.stopping = False
+            if running.task.ending.done():
+                self._report_end(key)
+            return
+        if key in self._forbidden or self._view.is_over(*key):
+            return
+        effect = current.effect
+        task = self._hands.start(lease, spec, effect.starts_at_s, effect.ends_at_s, fresh=fresh)
+        self._running[key] = _Running(lease, spec, task, current)
+        for worker_id in lease.worker_ids:
+            self._occupied.setdefault(worker_id, set()).add(lease.lease_id)
+        task.ending.add_done_callback(lambda _: self._report_end(key))
+        if fresh:
+            current.started(lease.lease_id)
+
+    def _report_end(self, key: TaskKey) -> None:
+        """Tell of a task that has ended by itself, in the round that it ended in."""
+        running = self._running.get(key)
+        if running is None or running.round.over.is_set():
+            return
+        ending = running.task.ending.result()
+        current = running.round
+        if ending.reason == "stopped":
+            left_s = current.effect.ends_at_s - self._now()
+            if not running.stopping and left_s > _WORTH_STARTING_S:
+                # It thought its lease over, having not heard of us for a while.
+                del self._running[key]
+                self._begin(running.lease, running.spec, current, fresh=False)
+            return
+        del self._running[key]
+        if not self._of(running.lease):
+            self._vacate(running.lease)
+        event = TaskStopped(
+            reporter=self._name,
+            task=self._row(running, ending.at_s),
+            reason=ending.reason,
+            exit_code=ending.exit_code,
+            detail=ending.detail,
+        )
+        if running.lease.reporters[0] == self._name:
+            current.report(current.numbers[running.lease.lease_id, running.spec.job_id], event)
+
+    def _report_round(self, current: _Round) -> None:
+        """The last word of a round: where each of its tasks is, or came to its lease's end."""
+        effect = current.effect
+        rows = []
+        for key in current.numbers:
+            running = self._running.get(key)
+            if running is None or running.round is not current:
+                continue
+            at_s = effect.ends_at_s
+            if running.task.ending.done() and running.task.ending.result().reason != "stopped":
+                self._report_end(key)
+                continue
+            if self._ends(running.lease, current):
+                at_s = running.task.ending.result().at_s
+                del self._running[key]
+            if running.lease.reporters[0] == self._name:
+                rows.append(self._row(running, at_s))
+        for lease in current.leases:
+            if self._ends(lease, current):
+                self._held.pop(lease.lease_id, None)
+                for spec in lease.tasks:
+                    self._forbidden.discard((lease.lease_id, spec.job_id))
+        event = ProgressReported(reporter=self._name, round_id=effect.round_id, rows=tuple(rows))
+        current.report(_LAST, event)
+        current.over.set()
+
+    def _row(self, running: _Running, at_s: float) -> TaskProgress:
+        counts, before = running.task.counts(at_s), running.before
+        return TaskProgress(
+            running.lease.lease_id,
+            running.spec.job_id,
+            counts.steps,
+            counts.saved_steps,
+            max(0.0, at_s - running.round.effect.starts_at_s),
+            max(0.0, counts.load_s - before.load_s),
+            max(0.0, counts.save_s - before.save_s),
+        )
+
+    # --- revocation ------------------------------------------------------------------------------
+
+    async def _stop_task(self, effect: StopTask, report: Report) -> None:
+        key = (effect.lease_id, effect.job_id)
+        if effect.lease_id in self._held:
+            self._forbidden.add(key)
+        running = self._running.pop(key, None)
+        if running is None:
+            saved = self._view.saved.get(effect.job_id, 0.0)
+            row = TaskProgress(effect.lease_id, effect.job_id, saved, saved, 0.0)
+        else:
+            await running.task.kill()
+            if not self._of(running.lease):
+                self._vacate(running.lease)
+            row = self._row(running, running.task.ending.result().at_s)
+        report(0, TaskStopped(reporter=self._name, task=row, reason="cancelled"))
+
+    # --- waiting ---------------------------------------------------------------------------------
+
+    async def _until(self, at_s: float) -> None:
+        """Wait for log time."""
+        while (wait_s := at_s - self._now()) > 0:  # noqa: ASYNC110 - time is all that is awaited
+            await asyncio.sleep(min(wait_s, _NAP_S))
+
+    async def _until_free(self, lease: Lease) -> None:
+        """Wait until the workers are empty, and the jobs nowhere else."""
+        earlier = [spec.resume_from for spec in lease.tasks if spec.resume_from]
+        while True:
+            self._changed.clear()
+            occupied = any(self._occupied.get(worker_id) for worker_id in lease.worker_ids)
+            held_until = [self._view.held_until(lease_id) for lease_id in earlier]
+            over_at_s = self._now() - self._patience_s
+            if not occupied and all(at_s is None or at_s < over_at_s for at_s in held_until):
+                return
+            try:
+                async with asyncio.timeout(_NAP_S):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    # --- small things ----------------------------------------------------------------------------
+
+    def _of(self, lease: Lease) -> list[_Running]:
+        keys = ((lease.lease_id, spec.job_id) for spec in lease.tasks)
+        return [self._running[key] for key in keys if key in self._running]
+
+    def _ends(self, lease: Lease, current: _Round) -> bool:
+        round_id, _ = self._held.get(lease.lease_id, (current.effect.round_id, 0.0))
+        return round_id <= current.effect.round_id
+
+    def _vacate(self, lease: Lease) -> None:
+        for worker_id in lease.worker_ids:
+            self._occupied.get(worker_id, set()).discard(lease.lease_id)
+        self._changed.set()

@@ -1,0 +1,198 @@
+"""A whole live cluster for tests: a real server, each service a real process, to be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from replay.verify import verify_log
+from schemas.domain import JobSpec, Throughput, ThroughputRow
+from schemas.events import (
+    AnyEvent,
+    ClusterConfigured,
+    Event,
+    JobSubmitted,
+    ThroughputTableImported,
+)
+from schemas.record import Record
+from services.runtime.embedded import EmbeddedServer
+from services.runtime.jetstream import JetStreamLog
+from tests.live.servers import MAX_BYTES
+from tests.live.shells import Outsider, export
+from tests.simulation.invariants import violations
+
+E = TypeVar("E", bound=Event)
+
+ROOT = Path(__file__).resolve().parents[2]
+CONTROLLERS = ("policy", "mechanism", "estimator")
+#: A job class, for jobs that need no thought: alone on one worker, and on two.
+CLASS = "small"
+TABLE = (
+    ThroughputRow(
+        job_type=CLASS, scale_factor=1, alone=(Throughput("k80", 20.0), Throughput("v100", 100.0))
+    ),
+    ThroughputRow(
+        job_type=CLASS, scale_factor=2, alone=(Throughput("k80", 40.0), Throughput("v100", 200.0))
+    ),
+)
+
+
+class Cluster:
+    """Processes over a folder; ``records`` is the log as read so far."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.server = EmbeddedServer(folder / "nats")
+        self.services: dict[str, subprocess.Popen[bytes]] = {}
+        self.records: list[Record] = []
+        self._commands: dict[str, tuple[str, dict[str, str]]] = {}
+        self._read = asyncio.Event()
+        self._operators = 0
+        self._reading: asyncio.Task[None] | None = None
+        self.log: JetStreamLog
+
+    async def __aenter__(self) -> Self:
+        """Start the server and read its log; no service runs yet."""
+        self.server.start()
+        self.log = await JetStreamLog.connect(self.server.url, "test", max_bytes=MAX_BYTES)
+        self._reading = asyncio.create_task(self._follow())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop all that runs."""
+        assert self._reading is not None
+        self._reading.cancel()
+        for process in self.services.values():
+            process.terminate()
+        for process in self.services.values():
+            process.wait(15)
+        with suppress(asyncio.CancelledError):
+            await self._reading
+        await self.log.close()
+        self.server.stop()
+        if error is not None:
+            for path in sorted(self.folder.glob("*.log")):
+                print(f"--- {path.name}\n{path.read_text()[-2000:]}")
+
+    # --- processes -------------------------------------------------------------------------------
+
+    def start(self, *names: str, **settings: str) -> None:
+        """Start services; ``worker-a`` is a worker service of name ``a``. Settings as variables."""
+        for name in names:
+            role, _, instance = name.partition("-")
+            if instance:
+                settings = {"GAVEL_WORKER_NAME": instance, **settings}
+            self._commands[name] = (role, settings)
+            self._spawn(name)
+
+    def start_workers(self, accelerators: str, name: str = "worker-a", **settings: str) -> None:
+        """Start a worker service with in-process tasks, unless told otherwise."""
+        defaults = {
+            "GAVEL_WORKER_ACCELERATORS": accelerators,
+            "GAVEL_WORKER_TASKS": "in_process",
+            "GAVEL_WORKER_FOLDER": str(self.folder / name),
+            "GAVEL_WORKER_CHECKPOINT_ROOT": str(self.folder / "checkpoints"),
+        }
+        self.start(name, **(defaults | settings))
+
+    def _spawn(self, name: str) -> None:
+        role, settings = self._commands[name]
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("GAVEL_")}
+        environment |= {
+            "GAVEL_LOG_SERVERS": self.server.url,
+            "GAVEL_LOG_CLUSTER": "test",
+            "GAVEL_LOG_MAX_BYTES": str(MAX_BYTES),
+        }
+        with (self.folder / f"{name}.log").open("ab") as lines:
+            self.services[name] = subprocess.Popen(
+                [sys.executable, "-P", "-m", f"services.{role}"],
+                cwd=self.folder,
+                env=environment | {"PYTHONPATH": str(ROOT)} | settings,
+                stdin=subprocess.DEVNULL,
+                stdout=lines,
+                stderr=lines,
+            )
+
+    def kill(self, name: str) -> None:
+        """End a service without a word."""
+        self.services[name].send_signal(signal.SIGKILL)
+        self.services[name].wait()
+
+    def restart(self, name: str) -> None:
+        """Start a dead service again, as it was started."""
+        self._spawn(name)
+
+    # --- the log ---------------------------------------------------------------------------------
+
+    async def configure(
+        self,
+        round_s: float = 2.0,
+        table: tuple[ThroughputRow, ...] = TABLE,
+        **settings: object,
+    ) -> None:
+        """Append how the cluster is run, and a throughput table."""
+        config = ClusterConfigured(round_duration_s=round_s, **settings)  # type: ignore[arg-type]
+        operator = Outsider(self.log, f"operator.test{self._operators}")
+        self._operators += 1
+        await operator.append(config)
+        await operator.append(ThroughputTableImported(source="test", rows=table))
+
+    async def submit(self, job_id: str, steps: float, **fields: object) -> None:
+        """Append a job."""
+        spec = {"job_type": CLASS, "total_steps": steps} | fields
+        job = JobSpec(job_id=job_id, **spec)  # type: ignore[arg-type]
+        await Outsider(self.log, f"client.{job_id}").append(JobSubmitted(job=job))
+
+    async def until(self, enough: Callable[[list[Record]], bool], patience_s: float = 30.0) -> None:
+        """Wait until the log's records are enough."""
+        async with asyncio.timeout(patience_s):
+            while not enough(self.records):
+                self._read.clear()
+                await self._read.wait()
+
+    async def until_count(self, kind: type[Event], count: int, patience_s: float = 30.0) -> None:
+        """Wait until the log has so many events of a kind."""
+        await self.until(lambda _: len(self.events(kind)) >= count, patience_s)
+
+    def events(self, kind: type[E]) -> list[E]:
+        """The events of a kind, as read so far."""
+        return [r.event for r in self.records if isinstance(r.event, kind)]
+
+    def event_count(self, actor: str, kind: type[AnyEvent]) -> int:
+        """How many events of a kind an actor has in the log."""
+        return sum(r.actor == actor and isinstance(r.event, kind) for r in self.records)
+
+    async def check_log(self) -> None:
+        """The exported log verifies, and keeps the cluster's promises."""
+        last = await self.log.last_seq()
+        await self.until(lambda records: records[-1].seq >= last)
+        path = export(self.records, self.folder / "export.jsonl")
+        report = verify_log(path)
+        assert report.ok, report.divergence
+        assert violations(self.records) == []
+
+    async def _follow(self) -> None:
+        async for record, _ in self.log.follow():
+            self.records.append(record)
+            self._read.set()
+
+
+@asynccontextmanager
+async def running_cluster(folder: Path) -> AsyncIterator[Cluster]:
+    """A cluster whose policy, mechanism and estimator run."""
+    async with Cluster(folder) as cluster:
+        cluster.start(*CONTROLLERS)
+        yield cluster
