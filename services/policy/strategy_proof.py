@@ -86,7 +86,11 @@ class _Market:
         )
 
     def discounts(self, levels: Floats) -> Floats:
-        """(classes,) factor in [0, 1] of each job's shares; ``levels`` are those with all jobs."""
+        """(classes,) factor in [0, 1] of each job's shares; ``levels`` are those with all jobs.
+
+        The optimum is flat: a solver near it has levels to half the digits, but the product over
+        all, and so what a job costs the others, to nearly all.
+        """
         counts, weights = self._arrays.counts, self._arrays.weights
         logs = np.zeros(len(counts))
         for row in range(len(counts)):
@@ -122,7 +126,7 @@ class _Market:
             counts[there] * self._arrays.weights[there], classes, types, reach, held, len(worth)
         )
         levels[there] = found
-        return levels, duals
+        return levels, np.where(self.loads.any(axis=0), duals, 0.0)
 
 
 def _maximise_product(
