@@ -294,6 +294,21 @@ def check_version(text: str, where: str) -> str:
     return found[0]
 
 
+def syncs_always(monitor_url: str) -> bool:
+    """Whether the server lets each write reach the disk before it acknowledges it.
+
+    Raises
+    ------
+    EmbeddedServerError
+        Its monitoring does not say.
+    """
+    try:
+        with urllib.request.urlopen(f"{monitor_url}/varz", timeout=5.0) as answer:  # noqa: S310 - http, loopback
+            return bool(json.load(answer)["jetstream"]["config"].get("sync_always"))
+    except (OSError, ValueError, KeyError) as error:
+        raise EmbeddedServerError(f"no monitoring at {monitor_url}: {error!r}") from None
+
+
 def check_pin(binary: Path, sha256: str) -> None:
     """Refuse a binary other than the pinned one.
 

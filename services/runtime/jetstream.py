@@ -26,7 +26,7 @@ from schemas.events import LeaderElected
 from schemas.record import Draft, Record
 from schemas.subjects import SERVICES, role
 from services.runtime import stream
-from services.runtime.embedded import EmbeddedServerError, check_version
+from services.runtime.embedded import EmbeddedServerError, check_version, syncs_always
 from services.runtime.inbox import Inbox
 from services.runtime.live_log import (
     Delivery,
@@ -47,6 +47,10 @@ _NO_SUCH_STREAM = 10059
 _UNAVAILABLE = 503
 _MOST_IN_FLIGHT = 256
 _RETRY_S = 0.1
+_NOT_SYNCED = (
+    "the NATS server does not sync each write: losing power, it may lose what it has acknowledged; "
+    "set sync_interval: always in its jetstream block"
+)
 _HEADER_OVERHEAD = len("NATS/1.0\r\n") + len("\r\n")
 
 
@@ -95,6 +99,7 @@ class JetStreamLog:
         credentials: dict[str, str] | None = None,
         max_bytes: int = stream.DEFAULT_MAX_BYTES,
         replicas: int = 1,
+        monitor_url: str = "",
         connect_timeout_s: float = 10.0,
         try_timeout_s: float = 5.0,
         patience_s: float = math.inf,
@@ -110,6 +115,7 @@ class JetStreamLog:
         name : who connects: begins the inbox, and is shown by the server's monitoring
         credentials : what the client library takes (``user``, ``password``, ``nkeys_seed`` ...)
         max_bytes, replicas : of the stream, if it is made
+        monitor_url : of one server's monitoring, if that is to be asked whether it syncs each write
         connect_timeout_s : how long to try; once connected, it reconnects for ever
         try_timeout_s : how long to wait for one answer
         patience_s : how long an append is tried
@@ -135,6 +141,8 @@ class JetStreamLog:
         try:
             await log._open(servers, name, credentials or {}, connect_timeout_s)
             await log._check_stream(max_bytes, replicas)
+            if monitor_url and not await asyncio.to_thread(syncs_always, monitor_url):
+                log.warnings = (_NOT_SYNCED,)
         except BaseException:
             await log.close()
             raise
@@ -440,6 +448,9 @@ class JetStreamLog:
 
     async def _on_error(self, error: Exception) -> None:
         self._trouble = str(error) or type(error).__name__
+        if "permissions violation" in self._trouble.lower():
+            # What needs the permission waits for ever, and must not in silence.
+            self._on_trouble(self._trouble)
 
     async def _on_disconnected(self) -> None:
         # Closing on purpose is no trouble, and a failed try to reconnect no new one.

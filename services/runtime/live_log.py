@@ -39,12 +39,21 @@ class Usage(NamedTuple):
     held_bytes: int
     max_bytes: int
 
+    @property
+    def fullness(self) -> float:
+        """Fraction of the room that is used; 0 where it is not limited."""
+        return self.held_bytes / self.max_bytes if self.max_bytes > 0 else 0.0
+
 
 class LiveLog(Protocol):
     """``Log`` over a network: the same rules; the log itself gives the stamps."""
 
     async def last_seq(self) -> int:
         """See ``Log``."""
+        ...
+
+    async def usage(self) -> Usage:
+        """How full the log is."""
         ...
 
     async def append(self, draft: Draft) -> int | None:

@@ -38,6 +38,8 @@ from services.runtime.term import Executor, Term
 _ASK_EVERY_S = 0.5
 #: A leader that has not answered for so long is given up.
 _SILENCE_S = 3.0
+_NEARLY_FULL = 0.8
+_LOOK_FOR_ROOM_EVERY_S = 60.0
 _SETTLE_PATIENCE_S = 5.0
 #: Others of the process get their turn after so long.
 _SLICE_S = 0.01
@@ -58,6 +60,8 @@ class ShellStatus(msgspec.Struct, frozen=True):
     last_seq: int
     #: Records in the log that are not folded yet.
     lag_records: int
+    #: Fraction of the log's room that is used.
+    log_fullness: float
     #: Decisions not in the log yet: events, timers, effects.
     open_decisions: int
     #: Records not believed.
@@ -109,6 +113,8 @@ class Shell:
         self._stop = asyncio.Event()
         self._folded = asyncio.Event()
         self._restored = False
+        #: When the leader last answered. Who starts need not wait: if nobody answers, nobody leads.
+        self._heard_at = -math.inf
         self._candidate: Draft | None = None
         self._term: Term | None = None
         self._term_task: asyncio.Task[None] | None = None
@@ -125,7 +131,7 @@ class Shell:
 
     async def status(self) -> ShellStatus:
         """See ``ShellStatus``."""
-        last_seq = await self._log.last_seq()
+        usage = await self._log.usage()
         state = "leading" if self.leading else "standby" if self._restored else "restoring"
         return ShellStatus(
             actor=self.actor.name,
@@ -133,7 +139,8 @@ class Shell:
             state=state,
             epoch=self.actor.epoch,
             last_seq=self.actor.last_seq,
-            lag_records=max(0, last_seq - self.actor.last_seq),
+            lag_records=max(0, usage.last_seq - self.actor.last_seq),
+            log_fullness=usage.fullness,
             open_decisions=len(self.actor.open),
             skipped=self.actor.skipped,
         )
@@ -174,7 +181,7 @@ class Shell:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _work(self) -> tuple[Coroutine[Any, Any, Any], ...]:
-        return self._follow(), self._stand(), self._stop.wait()
+        return self._follow(), self._stand(), self._watch_room(), self._stop.wait()
 
     # --- folding ---------------------------------------------------------------------------------
 
@@ -200,32 +207,41 @@ class Shell:
                 self._begin(record)
             else:
                 self._end("another replica leads")
+            if isinstance(record.event, LeaderElected) and record.event.settled:
+                # Not a start but a clean end: nobody leads now.
+                self._heard_at = -math.inf
         elif self._term is not None:
             self._term.take_all(record.seq, decisions)
         self._folded.set()
+
+    async def _watch_room(self) -> None:
+        """Warn while there is time: a full log takes nothing more, and forgets nothing."""
+        while True:
+            usage = await self._log.usage()
+            if usage.fullness > _NEARLY_FULL:
+                self._logger.warning("log nearly full", full=round(usage.fullness, 3))
+            await asyncio.sleep(_LOOK_FOR_ROOM_EVERY_S)
 
     # --- leading ---------------------------------------------------------------------------------
 
     async def _stand(self) -> None:
         """Elect whenever nobody leads."""
-        # Who starts need not wait: if nobody answers, nobody is there.
-        heard_at = -math.inf
         await self._catch_up()
         self._restored = True
         self._logger.info("restored", seq=self.actor.last_seq)
         while True:
             if self._term_task is not None:
                 await self._await_end(self._term_task)
-                heard_at = time.monotonic()
+                self._heard_at = time.monotonic()
             try:
                 leader = await self._presence.leader(self.actor.name)
             except UncertainError:
-                heard_at = time.monotonic()
+                self._heard_at = time.monotonic()
             else:
                 self._check_alone(leader)
                 if leader is not None:
-                    heard_at = time.monotonic()
-                elif time.monotonic() - heard_at > _SILENCE_S and await self._elect():
+                    self._heard_at = time.monotonic()
+                elif time.monotonic() - self._heard_at > _SILENCE_S and await self._elect():
                     continue
             await asyncio.sleep(_ASK_EVERY_S)
 
@@ -240,6 +256,8 @@ class Shell:
     async def _elect(self) -> bool:
         """Try to become the leader; True once the term has begun."""
         await self._catch_up()
+        if self._stop.is_set():
+            return False
         candidate = self.actor.elect(self.replica, self._behaviour)
         self._candidate = candidate
         try:
@@ -298,6 +316,7 @@ class Shell:
         if not term.quiet or self._term is not term or self._term_task is None:
             self._logger.warning("stopped with decisions on their way", seq=self.actor.last_seq)
             return
+        self._term = None
         self._term_task.cancel()
         actor = self.actor
         assert not any(isinstance(decision, Emit) for decision in actor.open.values()), "quiet"

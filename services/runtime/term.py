@@ -12,6 +12,7 @@ import heapq
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
@@ -66,13 +67,13 @@ class Term:
         self._outbox: list[tuple[int, int, int, int, AnyEvent]] = []
         #: (due, cause, index, timer), the earliest first
         self._timers: list[tuple[float, int, int, str]] = []
-        #: Effects decided before the term runs, and from then on its tasks.
+        #: (cause, index, effect), to be started in this order
         self._effects: list[tuple[int, int, Effect]] = []
-        self._group: asyncio.TaskGroup | None = None
         self._ties = itertools.count()
         self._last_report = 0
         self._writing = False
         self._to_write = asyncio.Event()
+        self._to_start = asyncio.Event()
         self._rearm = asyncio.Event()
         self._moved = asyncio.Event()
 
@@ -102,10 +103,9 @@ class Term:
         elif isinstance(decision, Wake):
             heapq.heappush(self._timers, (decision.at_s, cause, index, decision.timer))
             self._rearm.set()
-        elif self._group is None:
-            self._effects.append((cause, index, decision.effect))
         else:
-            self._start(cause, index, decision.effect)
+            self._effects.append((cause, index, decision.effect))
+            self._to_start.set()
 
     def report(self, event: AnyEvent) -> None:
         """Append what the process itself has noticed, no core having asked."""
@@ -127,21 +127,23 @@ class Term:
             What the log or the executor failed with.
         """
         try:
-            async with asyncio.TaskGroup() as self._group:
-                for cause, index, effect in self._effects:
-                    self._start(cause, index, effect)
-                self._group.create_task(self._write())
-                self._group.create_task(self._ring())
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._write())
+                group.create_task(self._ring())
+                group.create_task(self._start(group))
         except BaseExceptionGroup as failed:
             # The first is the cause; the others were cancelled for it.
             raise failed.exceptions[0] from failed
 
-    def _start(self, cause: int, index: int, effect: Effect) -> None:
-        def report(n: int, event: AnyEvent) -> None:
-            self._push(cause, index, n, event)
-
-        assert self._group is not None, "effects are started by the running term"
-        self._group.create_task(self._executor.carry_out(effect, report))
+    async def _start(self, group: asyncio.TaskGroup) -> None:
+        # A task of the group itself: once the group ends, nothing more is started.
+        while True:
+            await self._to_start.wait()
+            self._to_start.clear()
+            for cause, index, effect in self._effects:
+                report = partial(self._push, cause, index)
+                group.create_task(self._executor.carry_out(effect, report))
+            self._effects.clear()
 
     def _push(self, cause: int, index: int, n: int, event: AnyEvent) -> None:
         heapq.heappush(self._outbox, (cause, index, n, next(self._ties), event))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import atexit
 import itertools
+import os
 import shutil
+import signal
 import tempfile
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
@@ -53,6 +55,18 @@ async def connected(
         yield log
     finally:
         await log.close()
+
+
+async def true(claim: Callable[[], bool]) -> None:
+    """Wait until something is."""
+    while not claim():  # noqa: ASYNC110 - it comes to pass elsewhere, and nobody tells
+        await asyncio.sleep(0.005)
+
+
+async def kill(server: EmbeddedServer) -> None:
+    """End the server without a chance to finish anything."""
+    os.kill(server.pid, signal.SIGKILL)
+    await true(lambda: not server.running)
 
 
 class BlockingLog:

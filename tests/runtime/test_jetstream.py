@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 import subprocess
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +29,7 @@ from services.runtime.live_log import LogFullError, LogUnavailableError, RecordT
 from services.runtime.log import LogClosedError, StaleEpochError
 from services.runtime.pull import DamagedStreamError, request
 from tests.live.proxy import wire_to
-from tests.live.servers import MAX_BYTES, connected, new_cluster, shared_server
+from tests.live.servers import MAX_BYTES, connected, kill, new_cluster, shared_server, true
 
 pytestmark = pytest.mark.live
 
@@ -66,18 +64,6 @@ def fired(epoch: int, cause: int, event: AnyEvent | None = None) -> Draft:
 async def everything(log: JetStreamLog) -> list[Record]:
     """The records of a log."""
     return [record async for record in log.read()]
-
-
-async def true(claim: Callable[[], bool]) -> None:
-    """Wait until something is."""
-    while not claim():  # noqa: ASYNC110 - it comes to pass in another process
-        await asyncio.sleep(0.005)
-
-
-async def kill(server: EmbeddedServer) -> None:
-    """End the server without a chance to finish anything."""
-    os.kill(server.pid, signal.SIGKILL)
-    await true(lambda: not server.running)
 
 
 # --- appending -----------------------------------------------------------------------------------
@@ -237,6 +223,7 @@ def test_a_full_log_says_so_and_goes_on_once_it_has_room() -> None:
             usage = await log.usage()
             assert usage.last_seq == stored
             assert usage.held_bytes <= usage.max_bytes == 1 << 12
+            assert 0.9 < usage.fullness <= 1.0
             larger = stream.settings(log.cluster, 1 << 20, 1)
             await request(log.inbox, f"STREAM.UPDATE.{log.name}", larger)
             assert await log.append(cancel("client.a", stored)) == stored + 1
@@ -404,6 +391,36 @@ def test_a_server_that_is_of_no_use_is_named(
         url = json.loads(ports.read_text())["nats"][0]
         with pytest.raises(Exception, match=message):
             await JetStreamLog.connect(url, "lab", connect_timeout_s=1.0)
+
+    try:
+        run(main())
+    finally:
+        server.terminate()
+        server.wait()
+
+
+@pytest.mark.parametrize("synced", [True, False])
+def test_a_server_that_does_not_sync_is_warned_of(tmp_path: Path, *, synced: bool) -> None:
+    """The warning says what may be lost, and what to set; the embedded server needs none."""
+    (tmp_path / "server.conf").write_text(
+        f'port: -1\nhost: 127.0.0.1\nhttp: "127.0.0.1:-1"\nports_file_dir: "{tmp_path}"\n'
+        f'jetstream {{ store_dir: "{tmp_path}"{", sync_interval: always" if synced else ""} }}\n'
+    )
+    server = subprocess.Popen(
+        [find_binary(), "-c", tmp_path / "server.conf"], stderr=subprocess.DEVNULL
+    )
+    ports = tmp_path / f"nats-server_{server.pid}.ports"
+
+    async def main() -> None:
+        await true(lambda: ports.exists() and ports.read_text().endswith("}"))
+        urls = json.loads(ports.read_text())
+        log = await JetStreamLog.connect(
+            urls["nats"][0], "lab", max_bytes=MAX_BYTES, monitor_url=urls["monitoring"][0]
+        )
+        assert ["sync_interval: always" in warning for warning in log.warnings] == (
+            [] if synced else [True]
+        )
+        await log.close()
 
     try:
         run(main())
