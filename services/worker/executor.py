@@ -142,6 +142,8 @@ class _Round:
         keys = [(lease.lease_id, spec.job_id) for lease in self.leases for spec in lease.tasks]
         #: A task's place: the number its end is reported under, whoever reports it.
         self.numbers = {key: n for n, key in enumerate(keys, 1)}
+        #: Rows of the round's report, of tasks that have come to its end.
+        self.rows: dict[TaskKey, TaskProgress] = {}
         self.over = asyncio.Event()
         self._up: list[str] = []
         self._first = True
@@ -263,6 +265,7 @@ class WorkerExecutor:
         key = (lease.lease_id, spec.job_id)
         running = self._running.get(key)
         if running is not None:
+            self._close_row(running)
             running.round = current
             running.before = running.task.counts(current.effect.starts_at_s)
             running.stopping = False
@@ -310,28 +313,37 @@ class WorkerExecutor:
     def _report_round(self, current: _Round) -> None:
         """The last word of a round: where each of its tasks is, or came to its lease's end."""
         effect = current.effect
-        rows = []
         for key in current.numbers:
             running = self._running.get(key)
             if running is None or running.round is not current:
                 continue
-            at_s = effect.ends_at_s
-            if running.task.ending.done() and running.task.ending.result().reason != "stopped":
+            ending = running.task.ending
+            if ending.done() and ending.result().reason != "stopped":
                 self._report_end(key)
                 continue
+            self._close_row(running)
             if self._ends(running.lease, current):
-                at_s = running.task.ending.result().at_s
                 del self._running[key]
-            if running.lease.reporters[0] == self._name:
-                rows.append(self._row(running, at_s))
         for lease in current.leases:
             if self._ends(lease, current):
                 self._held.pop(lease.lease_id, None)
                 for spec in lease.tasks:
                     self._forbidden.discard((lease.lease_id, spec.job_id))
-        event = ProgressReported(reporter=self._name, round_id=effect.round_id, rows=tuple(rows))
+        rows = tuple(current.rows.values())
+        event = ProgressReported(reporter=self._name, round_id=effect.round_id, rows=rows)
         current.report(_LAST, event)
         current.over.set()
+
+    def _close_row(self, running: _Running) -> None:
+        """Note where a task is at the end of its round, if this service counts its steps."""
+        current = running.round
+        if running.lease.reporters[0] != self._name:
+            return
+        key = (running.lease.lease_id, running.spec.job_id)
+        at_s = current.effect.ends_at_s
+        if running.stopping and running.task.ending.done():
+            at_s = running.task.ending.result().at_s
+        current.rows.setdefault(key, self._row(running, at_s))
 
     def _row(self, running: _Running, at_s: float) -> TaskProgress:
         counts, before = running.task.counts(at_s), running.before
