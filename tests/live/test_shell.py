@@ -106,10 +106,15 @@ class Replica:
             *command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, stderr=asyncio.subprocess.DEVNULL
         )
 
+    def send(self, which: signal.Signals) -> None:
+        """Signal it."""
+        assert self._process is not None
+        self._process.send_signal(which)
+
     async def end(self, how: signal.Signals) -> int:
         """Signal it, and wait until it is gone; its exit status."""
+        self.send(how)
         assert self._process is not None
-        self._process.send_signal(how)
         return await self._process.wait()
 
 
@@ -147,6 +152,36 @@ def test_killing_a_replica_loses_and_doubles_no_decision(killed: str, tmp_path: 
         estimated = [r.event.row.job_type for r in of_kind(records, ThroughputEstimated)]  # type: ignore[union-attr]
         assert sorted(estimated) == sorted(f"type-{number}" for number in range(count))
         verified(records, tmp_path)
+
+    run(main())
+
+
+def test_a_leader_that_hangs_is_replaced_and_refused_when_it_wakes(tmp_path: Path) -> None:
+    """Stopped in mid-life, it misses its successor's start; what it then appends is fenced."""
+    count = 40
+
+    async def main() -> None:
+        cluster = new_cluster()
+        hung, standby = (Replica(cluster, "estimator", name) for name in ("a", "b"))
+        async with connected(cluster) as log:
+            await Outsider(log, "operator").append(table_of(count))
+            await hung.start()
+            await until(log, lambda records: bool(of_kind(records, LeaderElected)))
+            await standby.start()
+            client = Outsider(log, "client.a")
+            for number in range(count // 2):
+                await client.append(job(number))
+            hung.send(signal.SIGSTOP)
+            for number in range(count // 2, count):
+                await client.append(job(number))
+            stopped_at = time.monotonic()
+            await until(log, lambda found: len(of_kind(found, LeaderElected)) == 2)
+            assert time.monotonic() - stopped_at < TAKE_OVER_S
+            hung.send(signal.SIGCONT)
+            await until(log, lambda found: len(of_kind(found, ThroughputEstimated)) == count)
+            for replica in (hung, standby):
+                assert await replica.end(signal.SIGTERM) == 0
+            verified([record async for record in log.read()], tmp_path)
 
     run(main())
 
