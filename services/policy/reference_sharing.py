@@ -102,11 +102,12 @@ def las(problem: Problem, dual_tolerance: float = 1e-6) -> SharedOptimum:
     while active.any():
         rises = program.levels[np.flatnonzero(active)] >= t
         frozen = np.flatnonzero(~active)
-        keeps = [program.levels[frozen] >= levels[frozen] * (1 - 1e-9)] if len(frozen) else []
+        keeps = [program.levels[frozen] >= levels[frozen]] if len(frozen) else []
         _solve(cvxpy.Problem(cvxpy.Maximize(t), [rises, *keeps, *program.feasible]))
         held = np.flatnonzero(active)[rises.dual_value > dual_tolerance]
         levels[held] = float(t.value)
         active[held] = False
+    # Room for the rounding in the levels found above.
     reached = program.levels >= levels * (1 - 1e-9)
     least: Any = cvxpy.Problem(
         cvxpy.Minimize(cvxpy.sum(program.workers)), [reached, *program.feasible]

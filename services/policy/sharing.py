@@ -30,6 +30,8 @@ from services.policy.solver import INF, Floats, Ints, LinearProgram, Solution
 _SAME_LEVEL = 1e-9
 #: Needs are met when the load exceeds 1 by no more than this.
 _MET = 1e-12
+#: Rows of small needs are enlarged by no more than this: numbers must not lie too far apart.
+_MOST_ENLARGED = 1e6
 #: Weight of the tie-break beside worker time, which it may raise by at most this fraction.
 _TIE_WEIGHT = 1e-6
 
@@ -63,17 +65,20 @@ class SharedNeeds:
     ----------
     arrays : the classes
     columns : all the ways they can spend time
+    typical : (classes,)
+        Needs to expect, to any scale: a solver is as exact, in absolute numbers, about all rows.
     """
 
-    def __init__(self, arrays: ClassArrays, columns: Columns) -> None:
+    def __init__(self, arrays: ClassArrays, columns: Columns, typical: Floats) -> None:
+        self._scales = np.minimum(typical.max(initial=0.0) / typical, _MOST_ENLARGED)
         self._classes, self._types = arrays.throughputs.shape
         self._columns = columns
         classes = self._classes
         #: (classes,) steps/s of one job at its best; needs are fractions of it.
         self.top = columns.top_speeds(classes)
-        tops = np.append(self.top, 1.0)
-        #: (2, columns) what one unit gives a job of the first and of the second class.
-        self._gains = columns.speeds * columns.times / tops[[columns.first, columns.second]]
+        worth = np.append(self._scales / self.top, 0.0)
+        #: (2, columns) what one unit gives a job of the first and of the second class, in its row.
+        self._gains = columns.speeds * columns.times * worth[[columns.first, columns.second]]
         #: (columns,) fraction of its type's workers that one unit holds.
         self._loads = columns.workers / arrays.num_workers[columns.types]
         self._used = self._first_columns()
@@ -89,10 +94,11 @@ class SharedNeeds:
         SolverError
             No solver found an answer.
         """
-        self._program.set_row_lower(needs)
+        self._program.set_row_lower(needs * self._scales)
         self._solve()
         duals = self._solution.row_duals
-        of_needs, of_types = duals[: self._classes], -duals[2 * self._classes :]
+        of_needs = duals[: self._classes] * self._scales
+        of_types = -duals[2 * self._classes :]
         load = float(self._solution.values[0])
         noise = self._solution.accuracy * load
         return Prices(
@@ -108,7 +114,7 @@ class SharedNeeds:
         """
         costs = self._columns.workers / self._columns.workers.max() * (1 + _TIE_WEIGHT * ties)
         load = max(1.0, float(self._solution.values[0]))
-        self._program.set_row_lower(needs)
+        self._program.set_row_lower(needs * self._scales)
         self._program.set_col_bounds(0, 0.0, load)
         self._costs = costs
         self._program.set_costs(np.append(0.0, costs[self._used]))
@@ -149,7 +155,8 @@ class SharedNeeds:
         columns = self._columns
         self._costs = np.zeros(len(columns))
         pairs = np.flatnonzero((columns.second >= 0) | columns.with_itself)
-        gain = self._gains.sum(axis=0)[pairs] / self._loads[pairs]
+        worth = np.append(1.0 / self.top, 0.0)[[columns.first[pairs], columns.second[pairs]]]
+        gain = (columns.speeds[:, pairs] * worth).sum(axis=0)
         best = []
         for side in (columns.first, columns.second):
             owner = side[pairs] * self._types + columns.types[pairs]
@@ -286,18 +293,21 @@ def fill_shared(arrays: ClassArrays, columns: Columns, per_step: Floats) -> Shar
     SolverError
         No solver found an answer.
     """
-    program = SharedNeeds(arrays, columns)
-    best = per_step * program.top
+    best = per_step * columns.top_speeds(len(per_step))
+    program = SharedNeeds(arrays, columns, 1.0 / best)
     levels, active = np.zeros(len(best)), np.ones(len(best), dtype=bool)
     first: Rise | None = None
+    level = 0.0
     while active.any():
         growth = np.where(active, 1.0 / best, 0.0)
         risen = rise(program, levels / best, growth)
-        if not risen.held.any():
-            raise SolverError(f"water filling: nothing holds the level {risen.height!r} down")
         first = first or risen
-        levels[risen.held] = np.minimum(risen.height, best[risen.held])
-        active &= ~risen.held
+        # Where numbers lie too far apart for the solver to say who is held, all stay where they
+        # are, and whoever was missed where others were held stays there too.
+        held = risen.held if risen.held.any() else active
+        level = max(level, risen.height)
+        levels[held] = np.minimum(level, best[held])
+        active = active & ~held
     assert first is not None
     units = program.least_worker_time(levels / best, columns.tie_breakers(arrays))
     lowest = levels <= levels.min() * (1 + _SAME_LEVEL)
