@@ -100,12 +100,13 @@ class Driver:
         """Go on until nothing is left to happen, or ``until()`` holds after a record."""
         queue = self._queue
         while queue:
-            at, cause, _, index, n, _, actor, life, payload = heapq.heappop(queue)
-            if life not in (_OUTSIDE, self._life.get(actor)):
+            entry: tuple[Any, ...] = heapq.heappop(queue)
+            at, cause, _, index, n, _, actor, life, payload = entry
+            if life != _OUTSIDE and life != self._life[actor]:
                 continue
             self.now = at
             if self._lag is None:
-                event = payload() if callable(payload) else payload
+                event = _event(payload)
                 if event is None or not self._append(actor, cause, index, n, event):
                     continue
             elif not self._lagged(actor, cause, index, n, payload, life):
@@ -199,8 +200,8 @@ class Driver:
         life: int | None = None,
     ) -> None:
         self._pushed += 1
-        life = self._life[actor] if life is None else life
-        entry = (at, cause, rank, index, n, self._pushed, actor, life, payload)
+        of_life = self._life[actor] if life is None else life
+        entry = (at, cause, rank, index, n, self._pushed, actor, of_life, payload)
         heapq.heappush(self._queue, entry)
 
     def _lagged(self, actor: str, cause: int, index: int, n: int, payload: Any, life: int) -> bool:
@@ -214,12 +215,16 @@ class Driver:
             return False
         if isinstance(payload, _InFlight):
             return self._append(actor, cause, index, n, payload.event)
-        event = payload() if callable(payload) else payload
+        event = _event(payload)
         if event is not None:
             at = self._lag.append(actor, self.now)
             rank = self._rank.get(actor, -1)
             self._push(at, cause, rank, index, n, actor, _InFlight(event), life)
         return False
+
+
+def _event(outcome: Outcome) -> AnyEvent | None:
+    return outcome() if callable(outcome) else outcome
 
 
 class _InFlight:

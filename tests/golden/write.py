@@ -16,6 +16,7 @@ from schemas.events import (
     LeasesChanged,
     RoundScheduled,
     TasksStarted,
+    TaskStopped,
     TimerFired,
     WorkerReturned,
     WorkerUnreachable,
@@ -46,7 +47,7 @@ def restart_in_round() -> Simulation:
 def stopped_twice() -> Simulation:
     """The worker service is killed between an order to stop and the report that it has."""
     simulation = two_jobs("default").simulation()
-    simulation.driver.submit(30.0, "client.cancel", CancelRequested(job_id="j0"))
+    simulation.driver.submit(30.0, "client.cancel", CancelRequested(job_id="j1"))
     _run_until(simulation, lambda record: isinstance(record.event, LeasesChanged))
     simulation.driver.restart(WORKER)
     return simulation
@@ -54,7 +55,7 @@ def stopped_twice() -> Simulation:
 
 def return_overtakes_loss() -> Simulation:
     """A worker's return is logged between the decision to give it up and the record of it."""
-    simulation = two_jobs("default", worker_lost_after_s=1.0).simulation()
+    simulation = two_jobs("default", worker_lost_after_s=1.0, fill="none").simulation()
     simulation.driver.submit(5.0, "mechanism", GONE)
     _run_until(
         simulation,
@@ -77,15 +78,13 @@ def outage_after_return() -> Simulation:
 def complete_under_a_revoked_lease() -> Simulation:
     """A completion is reported just after its lease was revoked for a lost worker."""
     scenario = two_jobs("paper", worker_lost_after_s=0.0)
+    undisturbed = scenario.simulation()
+    _run_until(undisturbed, lambda record: isinstance(record.event, TaskStopped))
+    completed_s = undisturbed.driver.now
     simulation = scenario.simulation()
-    _run_until(simulation, lambda record: isinstance(record.event, RoundScheduled))
-    event = records_of(simulation.driver)[-1].event
-    assert isinstance(event, RoundScheduled)
-    worker_id = event.granted[0].worker_ids[0]
-    at = simulation.driver.now + 1.0
-    gone = WorkerUnreachable(worker_id=worker_id, since_s=at)
-    simulation.driver.submit(at, "mechanism", gone)
-    simulation.driver.submit(at + 9.0, WORKER, WorkerReturned(worker_id=worker_id, reporter=WORKER))
+    gone = msgspec.structs.replace(GONE, since_s=completed_s - 1.0)
+    simulation.driver.submit(completed_s - 1.0, "mechanism", gone)
+    simulation.driver.submit(completed_s + 5.0, WORKER, BACK)
     return simulation
 
 

@@ -32,6 +32,8 @@ class _Interval:
     lease: Lease
     starts_at_s: float
     ends_at_s: float
+    #: A profile runs copies of its jobs, which may run elsewhere meanwhile.
+    copies: bool = False
 
 
 def violations(records: Sequence[Record]) -> list[str]:
@@ -110,6 +112,9 @@ def _leases(records: Iterable[Record]) -> Iterable[str]:
             book.cut(book.running, record.at)
         elif isinstance(event, LeasesChanged):
             book.cut(event.revoked, record.at)
+            for lease in event.granted:
+                interval = _Interval(lease, event.starts_at_s, event.ends_at_s, copies=True)
+                book.intervals[lease.lease_id] = interval
     yield from _overlaps(book.intervals.values())
 
 
@@ -148,7 +153,8 @@ def _overlaps(intervals: Iterable[_Interval]) -> Iterable[str]:
         if interval.ends_at_s <= interval.starts_at_s:
             continue
         holders = list(interval.lease.worker_ids)
-        holders += [f"job {task.job_id}" for task in interval.lease.tasks]
+        if not interval.copies:
+            holders += [f"job {task.job_id}" for task in interval.lease.tasks]
         for holder in holders:
             before = until.get(holder)
             if before is not None and before.ends_at_s > interval.starts_at_s:

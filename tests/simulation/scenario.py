@@ -169,3 +169,11 @@ def _near_a_boundary(after_s: float, round_s: float, rng: random.Random) -> floa
 def records_of(driver: Driver) -> Sequence[Record]:
     """The log so far."""
     return tuple(driver.log.read())
+
+
+def run_on(simulation: Simulation, records: int) -> bool:
+    """Run until so many more records are in the log; False when the run is over before."""
+    driver = simulation.driver
+    target = driver.log.last_seq + records
+    driver.run(until=lambda: simulation.summary.done or driver.log.last_seq >= target)
+    return driver.log.last_seq >= target and not simulation.summary.done

@@ -16,7 +16,7 @@ from schemas.events import (
 )
 from schemas.record import Record
 from tests.simulation.invariants import violations
-from tests.simulation.scenario import contended, records_of, two_jobs
+from tests.simulation.scenario import contended, records_of, run_on, two_jobs
 
 SEEDS = range(100)
 KILL_SEEDS = range(50)
@@ -57,12 +57,10 @@ def test_lag_and_kills(seed: int, mode: str, policy: str) -> None:
     simulation = contended(seed, mode=mode, policy=policy).simulation(lag_seed=seed)
     driver = simulation.driver
     before = -1
+    names = sorted(driver.actors)
     while not simulation.summary.done and before < driver.log.last_seq < ENDLESS:
         before = driver.log.last_seq
-        until = before + rng.randint(5, 60)
-        driver.run(until=lambda: simulation.summary.done or driver.log.last_seq >= until)  # noqa: B023
-        names = sorted(driver.actors)
-        if driver.log.last_seq >= until and not simulation.summary.done:
+        if run_on(simulation, rng.randint(5, 60)):
             for name in rng.sample(names, k=rng.choice((1, 1, 1, len(names)))):
                 driver.restart(name)
     check(finish(simulation))

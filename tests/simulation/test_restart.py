@@ -21,7 +21,7 @@ from replay.verify import verify
 from schemas.events import AnyEvent, LeaderElected
 from schemas.record import Record
 from services.runtime.actor import Actor
-from tests.simulation.scenario import Scenario, contended, records_of
+from tests.simulation.scenario import Scenario, contended, records_of, run_on
 
 ALL = "all"
 VICTIMS = ("estimator", "policy", "mechanism", WORKER, ALL)
@@ -75,14 +75,6 @@ def kill(simulation: Simulation, victim: str, snapshots: dict[str, bytes] | None
         if snapshots is not None and name in snapshots:
             snapshot = pickle.loads(snapshots[name])  # noqa: S301  # made three lines from here
         driver.restart(name, snapshot)
-
-
-def run_on(simulation: Simulation, records: int) -> bool:
-    """Run until so many more records are in the log; False when the run is over before."""
-    driver = simulation.driver
-    target = driver.log.last_seq + records
-    driver.run(until=lambda: simulation.summary.done or driver.log.last_seq >= target)
-    return driver.log.last_seq >= target and not simulation.summary.done
 
 
 @pytest.mark.parametrize("mode", ["default", "paper"])
