@@ -7,6 +7,10 @@ An append is tried until it is answered, each time under the same id, so it is s
 often it is sent. The server refuses one whose writer has been superseded: it compares the sequence
 of the writer's start with that of the newest start on the log. On such a refusal, and where the
 server knows the id, the log is searched for the record: an answer may have been lost on its way.
+
+The server knows the ids of the last ten minutes. Services need no more: they fold the log before
+they append. Clients have no fold, and so must not take an id up again later: a name of their own
+for each process, or an index by chance, sees to that.
 """
 
 from __future__ import annotations
