@@ -116,7 +116,7 @@ def _named(problem: Problem, units: Ints) -> list[dict[str, float]]:
     used = units > 0
     patterns = used @ (1 << np.arange(used.shape[1]))
     named: list[dict[str, float]] = [{}] * len(units)
-    for pattern in np.unique(patterns):
+    for pattern in np.unique(patterns[patterns > 0]):
         groups = np.flatnonzero(patterns == pattern)
         types = np.flatnonzero(used[groups[0]])
         names = [problem.worker_types[j] for j in types]
