@@ -5,6 +5,7 @@ Runs as it is, and under the scheduler: ``gavel submit -- python jax_regression.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import jax
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from gavel_iterator import GavelIterator
 
-EPOCHS = 50
+EPOCHS = int(os.environ.get("EPOCHS", "10"))
 
 parameters = {"weights": jnp.zeros(2), "bias": jnp.zeros(())}
 points = np.random.default_rng(0).uniform(-1, 1, (2048, 2)).astype(np.float32)

@@ -6,13 +6,14 @@ Runs as it is, and under the scheduler: ``gavel submit -- python plain_python.py
 from __future__ import annotations
 
 import json
+import os
 import random
 import time
 from pathlib import Path
 
 from gavel_iterator import GavelIterator
 
-EPOCHS = 100
+EPOCHS = int(os.environ.get("EPOCHS", "20"))
 STEP_S = 0.002
 
 model = {"slope": 0.0, "offset": 0.0}

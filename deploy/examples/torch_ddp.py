@@ -13,7 +13,7 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-EPOCHS = 50
+EPOCHS = int(os.environ.get("EPOCHS", "10"))
 
 torch.manual_seed(0)
 torch.set_num_threads(1)

@@ -11,7 +11,7 @@ import torch
 from gavel_iterator import GavelIterator
 from torch.utils.data import DataLoader, TensorDataset
 
-EPOCHS = 50
+EPOCHS = int(os.environ.get("EPOCHS", "10"))
 LOADER_PROCESSES = int(os.environ.get("LOADER_PROCESSES", "0"))
 
 torch.manual_seed(0)

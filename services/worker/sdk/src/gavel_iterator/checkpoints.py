@@ -159,11 +159,7 @@ class CheckpointStore:
             lease = folder.parent.name
             return lease == self._own.name, lease == named, int(folder.name), lease
 
-        folders = (
-            folder
-            for folder in self._root.glob("lease-*/*")
-            if folder.name.isdecimal() and any(_is_part(path) for path in folder.glob("rank-*"))
-        )
+        folders = (folder for folder in self._root.glob("lease-*/*") if folder.name.isdecimal())
         return sorted(folders, key=precedence, reverse=True)
 
     def _check(self, folder: Path) -> Checkpoint:
@@ -226,10 +222,6 @@ def _folder_name(lease_id: str) -> str:
     if len(name) <= _LONGEST_NAME:
         return name
     return "lease-sha256-" + hashlib.sha256(lease_id.encode()).hexdigest()
-
-
-def _is_part(path: Path) -> bool:
-    return not path.name.endswith(".partial")
 
 
 def _sizes(state: Path) -> dict[str, int]:
