@@ -22,9 +22,10 @@ class GandivaFair:
     """Everybody's lottery tickets win the same share of each type; then jobs swap shares.
 
     Whom the faster of two types helps most buys time on it from whom it helps least, and pays
-    with time on the slower, at the geometric mean of their two speed-ups: both gain, and a trade
-    goes on until one of them has nothing to give, or no time left to use what it gets. The shares
-    before trading are those of ``isolated``, so nobody does worse.
+    with time on the slower: one for one if the seller is faster there, else at the geometric mean
+    of their two speed-ups. Both gain, and a trade goes on until one of them has nothing to give,
+    or the seller no time left to use what it gets. The shares before trading are those of
+    ``isolated``, so nobody does worse.
     """
 
     needs_progress = False
@@ -55,14 +56,14 @@ def _trade(arrays: ClassArrays, shares: Floats, fast: int, slow: int) -> None:
     buyer, seller = 0, len(line) - 1
     while buyer < seller and ups[buyer] > 1 and ups[buyer] > ups[seller] * _GAIN:
         b, s = line[buyer], line[seller]
-        price = float(np.sqrt(ups[buyer] * ups[seller]))
-        slack = (1.0 - shares.sum(axis=1)) * arrays.demands
+        # Each faster on what it gets: one for one, which takes no more time of either.
+        price = 1.0 if ups[seller] < 1 else float(np.sqrt(ups[buyer] * ups[seller]))
+        slack = float(1.0 - shares[s].sum()) * arrays.demands[s]
         limits = np.array(
             [
                 shares[s, fast] * arrays.demands[s],
                 shares[b, slow] * arrays.demands[b] / price,
-                max(slack[s], 0.0) / (price - 1) if price > 1 else np.inf,
-                max(slack[b], 0.0) / (1 - price) if price < 1 else np.inf,
+                max(slack, 0.0) / (price - 1) if price > 1 else np.inf,
             ]
         )
         sold = float(limits.min())
