@@ -131,4 +131,4 @@ async def ended(
     async with asyncio.timeout(timeout_s):
         out, err = await process.communicate()
     assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
+    return process.returncode, out.decode(), (err or b"").decode()

@@ -8,11 +8,12 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from services.worker.lease_socket import Gone
+from services.worker.lease_socket import Agreeable, Gone
 from services.worker.ranks import Checkpointed, Done, Error, Hello, Progress, Stopped
 from tests.worker.lease_host import Host, ended, hosting, plain_environment, task
 
@@ -87,9 +88,9 @@ def trained(
     return asyncio.run(scenario())
 
 
-def begun(host: Host) -> bool:
+def begun(host: Host, rank: int = 0) -> bool:
     """Whether training is under way."""
-    return any(progress.iteration for progress in host.said(Progress))
+    return any(progress.iteration for progress in host.said(Progress, rank=rank))
 
 
 def test_a_job_is_trained_to_its_last_step(tmp_path: Path) -> None:
@@ -235,6 +236,29 @@ def test_a_checkpoint_that_was_asked_for(tmp_path: Path) -> None:
     assert code == 0
     saved = [message.iteration for message in host.said(Checkpointed)]
     assert states(tmp_path, "a").keys() == set(saved[-2:])
+
+
+def test_ranks_of_unequal_pace_stop_at_one_step(tmp_path: Path) -> None:
+    """Ranks that nothing but the worker service holds together stop at exactly the agreed step."""
+
+    async def scenario() -> None:
+        async with hosting(tmp_path) as host:
+            spec = task(tmp_path, steps=1e9, ranks=3)
+            host.socket.expect("a", spec, {0, 1, 2}, HOUR_S)
+            pace = "time.sleep(0.002 + 0.001 * int(os.environ['GAVEL_RANK']))"
+            command = script(tmp_path, ENDLESS.replace("train(batch)", pace))
+            processes = [await host.start("a", spec, command, rank=rank) for rank in (0, 1, 2)]
+            for rank in (0, 1, 2):
+                await host.until(partial(begun, host, rank))
+            host.socket.propose("a", "j")
+            agreed = (await host.heard(Agreeable, rank=None)).iteration
+            host.socket.stop("a", "j", at=agreed)
+            for rank in (0, 1, 2):
+                assert (await host.heard(Stopped, rank=rank)).iteration == agreed
+            for process in processes:
+                assert (await ended(process))[0] == 0
+
+    asyncio.run(scenario())
 
 
 KILLED_SAVE = """

@@ -18,6 +18,8 @@ AHEAD_S = 2.0
 HOLD_S = 5.0
 _SAMPLE_S = 0.25
 _SAMPLES = 80
+#: A pace is not judged by less.
+_SHORTEST_S = 0.05
 
 
 class Course:
@@ -71,10 +73,10 @@ class Course:
                 self._stop_at = 0
                 self._answered()
 
-    def propose(self) -> int:
+    def propose(self, now: float) -> int:
         """An iteration at least ``AHEAD_S`` of work ahead; the loop goes no further for now."""
         with self._changed:
-            ahead = 1 + work_ahead(list(self._samples))
+            ahead = 1 + work_ahead([*self._samples, (now, self.iteration)])
             proposed = -1
             # Looked at again once it halts the loop, which may have been faster.
             while proposed <= self.iteration and proposed < self.total_iterations:
@@ -145,7 +147,8 @@ def work_ahead(samples: list[tuple[float, int]]) -> int:
         return 0
     span_s = samples[-1][0] - samples[0][0]
     if span_s < AHEAD_S:
-        return math.ceil((samples[-1][1] - samples[0][1]) * AHEAD_S / span_s)
+        trained = samples[-1][1] - samples[0][1]
+        return math.ceil(trained * AHEAD_S / max(span_s, _SHORTEST_S))
     most, first = 0, 0
     for at, iteration in samples:
         while at - samples[first + 1][0] >= AHEAD_S:

@@ -181,7 +181,7 @@ class Link:
             return
         if self._asked:
             self._asked = False
-            self._send("proposal", lambda: {"iteration": self._course.propose()})
+            self._send("proposal", self._proposal)
         now = time.monotonic()
         if now >= self._next_progress:
             self._next_progress = now + self._settings.progress_interval_s
@@ -198,6 +198,9 @@ class Link:
             "iteration": self._course.iteration,
             "checkpointed": checkpointed,
         }
+
+    def _proposal(self) -> Message:
+        return {"iteration": self._course.propose(time.monotonic())}
 
     def _progress(self) -> Message:
         # In this order: the loop goes on meanwhile, and no checkpoint is ahead of it.
