@@ -36,6 +36,7 @@ def test_the_two_sides_have_one_vocabulary(tmp_path: Path) -> None:
         resume_from="a",
         progress_interval_s=0.5,
     )
+    assert found is not None
     assert found.total_iterations == 2
     text = Path(settings.__file__).read_text()
     assert set(re.findall(r"GAVEL_[A-Z_]+", text)) == set(environment(tmp_path))
