@@ -19,7 +19,7 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -39,7 +39,7 @@ from services.runtime.live_log import (
     RecordTooLargeError,
     Usage,
 )
-from services.runtime.log import Gate, LogClosedError, LogError, StaleEpochError
+from services.runtime.log import LogClosedError, LogError, StaleEpochError
 from services.runtime.pull import ApiError, DamagedStreamError, Stored, pull, request
 
 _CONFLICT = (10071, 10164)
@@ -55,6 +55,15 @@ _NOT_SYNCED = (
     "the NATS server does not sync each write: losing power, it may lose what it has acknowledged; "
     "set sync_interval: always in its jetstream block"
 )
+#: Reconnect for ever, notice a dead peer within seconds, and keep nothing to be sent later.
+_CONNECTION: Mapping[str, Any] = {
+    "connect_timeout": 2,
+    "reconnect_time_wait": 0.25,
+    "max_reconnect_attempts": -1,
+    "ping_interval": 5,
+    "max_outstanding_pings": 2,
+    "pending_size": -1,
+}
 _HEADER_OVERHEAD = len("NATS/1.0\r\n") + len("\r\n")
 
 
@@ -90,7 +99,7 @@ class JetStreamLog:
         self._cut_off = False
         self._closed_because = ""
         #: {service: its starts, as far as known}
-        self._fences: dict[str, _Fence] = {}
+        self._fences: dict[str, stream.Starts] = {}
         self._in_flight = asyncio.Semaphore(_MOST_IN_FLIGHT)
 
     @classmethod
@@ -100,7 +109,7 @@ class JetStreamLog:
         cluster: str,
         *,
         name: str = "gavel",
-        credentials: dict[str, str] | None = None,
+        credentials: Mapping[str, Any] | None = None,
         max_bytes: int = stream.DEFAULT_MAX_BYTES,
         replicas: int = 1,
         monitor_url: str = "",
@@ -308,11 +317,11 @@ class JetStreamLog:
                 f"takes {self.client.max_payload}: make it smaller, or raise max_payload there"
             )
 
-    async def _fence(self, actor: str) -> _Fence:
+    async def _fence(self, actor: str) -> stream.Starts:
         """What is known of a writer's starts, read from the log if need be."""
         fence = self._fences.get(actor)
         if fence is None:
-            fence = _Fence()
+            fence = stream.Starts()
             if role(actor) in SERVICES:
                 async for record in self._of_subject(stream.fence(self.cluster, actor)):
                     fence.add(record, record.seq)
@@ -391,7 +400,7 @@ class JetStreamLog:
         self,
         servers: str | Sequence[str],
         name: str,
-        credentials: dict[str, str],
+        credentials: Mapping[str, Any],
         timeout_s: float,
     ) -> None:
         try:
@@ -400,16 +409,11 @@ class JetStreamLog:
                     servers=servers if isinstance(servers, str) else list(servers),
                     name=name,
                     inbox_prefix=f"_INBOX_{name.replace('.', '_')}",
-                    connect_timeout=2,
-                    reconnect_time_wait=0.25,
-                    max_reconnect_attempts=-1,
-                    ping_interval=5,
-                    max_outstanding_pings=2,
-                    pending_size=-1,
                     error_cb=self._on_error,
                     disconnected_cb=self._on_disconnected,
                     reconnected_cb=self._on_reconnected,
                     closed_cb=self._on_closed,
+                    **_CONNECTION,
                     **credentials,
                 )
         except (TimeoutError, OSError, nats.errors.Error) as error:
@@ -478,23 +482,3 @@ class JetStreamLog:
 
 class _UnansweredError(Exception):
     """No answer to one try; the record may or may not be stored."""
-
-
-class _Fence:
-    """The starts of one writer, read in the order of the log."""
-
-    def __init__(self) -> None:
-        #: Knows the writer's starts, and so which epoch is the newest.
-        self.gate = Gate()
-        #: Of the newest record on the writer's fence: what the server compares.
-        self.last_seq = 0
-        self._epoch = 0
-
-    def add(self, start: Record | Draft, seq: int) -> None:
-        self.last_seq = seq
-        if (
-            isinstance(start.event, LeaderElected)
-            and start.epoch == start.event.epoch == self._epoch + 1
-        ):
-            self._epoch += 1
-            self.gate.add(start)

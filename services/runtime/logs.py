@@ -29,12 +29,12 @@ def configure(
     output : by default the standard error output, as it stands at this moment
     """
     assert level in LEVELS, f"settings are checked before they are used: {level!r}"
-    output = sys.stderr if output is None else output
-    as_json = not output.isatty() if json is None else json
+    to = sys.stderr if output is None else output
+    as_json = not to.isatty() if json is None else json
     ending: tuple[Processor, ...] = (
         (structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(sort_keys=True))
         if as_json
-        else (structlog.dev.ConsoleRenderer(colors=output.isatty()),)
+        else (structlog.dev.ConsoleRenderer(colors=to.isatty()),)
     )
     structlog.configure(
         processors=[
@@ -44,7 +44,7 @@ def configure(
             *ending,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(output),
+        logger_factory=structlog.PrintLoggerFactory(to),
         cache_logger_on_first_use=False,
     )
 

@@ -19,7 +19,7 @@ from schemas.events import AnyEvent, LeaderElected, UnknownEvent
 from schemas.record import Draft, MalformedRecordError, Record, decode, encode
 from schemas.subjects import is_safe_name
 from services.runtime.file_log import UnreadableRecordError
-from services.runtime.log import LogError, place
+from services.runtime.log import Gate, LogError, place
 
 #: Version of this layout, kept with the stream. Another one is not read.
 LAYOUT = "1"
@@ -129,6 +129,25 @@ def stand_in(seq: int, at: float) -> Record:
     """Keeps the place of a message that is no record; every fold skips it, live and in replay."""
     event = UnknownEvent(unknown_kind="malformed")
     return Record(seq=seq, at=at, actor=NOBODY, digest="", event=event)
+
+
+class Starts:
+    """The starts of one writer, as they stand on its fence."""
+
+    def __init__(self) -> None:
+        #: Knows the writer's starts, and so which epoch is the newest.
+        self.gate = Gate()
+        #: Of the newest record on the fence: what the server compares.
+        self.last_seq = 0
+        self._epoch = 0
+
+    def add(self, start: Record | Draft, seq: int) -> None:
+        """Take in the next record of the fence; only a start of the next epoch counts as one."""
+        self.last_seq = seq
+        event = start.event
+        if isinstance(event, LeaderElected) and start.epoch == event.epoch == self._epoch + 1:
+            self._epoch += 1
+            self.gate.add(start)
 
 
 def settings(cluster: str, max_bytes: int, replicas: int) -> dict[str, Any]:

@@ -46,11 +46,15 @@ def new_cluster() -> str:
 
 @asynccontextmanager
 async def connected(
-    cluster: str, server: EmbeddedServer | None = None, **options: Any
+    cluster: str,
+    server: EmbeddedServer | None = None,
+    *,
+    max_bytes: int = MAX_BYTES,
+    **options: Any,
 ) -> AsyncIterator[JetStreamLog]:
     """A log, closed in the end."""
     url = (server or shared_server()).url
-    log = await JetStreamLog.connect(url, cluster, **({"max_bytes": MAX_BYTES} | options))
+    log = await JetStreamLog.connect(url, cluster, max_bytes=max_bytes, **options)
     try:
         yield log
     finally:

@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -56,6 +56,8 @@ pytestmark = pytest.mark.live
 
 TAKE_OVER_S = 10.0
 
+E = TypeVar("E", bound=Event)
+
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     """Run a test's work."""
@@ -70,6 +72,11 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 def of_kind(records: Sequence[Record], kind: type[Event], actor: str = "") -> list[Record]:
     """Records of one kind, and of one writer if named."""
     return [r for r in records if isinstance(r.event, kind) and actor in ("", r.actor)]
+
+
+def events_of(records: Sequence[Record], kind: type[E], actor: str = "") -> list[E]:
+    """What these records say."""
+    return [r.event for r in of_kind(records, kind, actor) if isinstance(r.event, kind)]
 
 
 def verified(records: list[Record], folder: Path) -> None:
@@ -149,7 +156,7 @@ def test_killing_a_replica_loses_and_doubles_no_decision(killed: str, tmp_path: 
             assert len(of_kind(records, LeaderElected)) == (2 if killed == "leader" else 1)
             assert await replicas[0].end(signal.SIGTERM) == 0
             records = [record async for record in log.read()]
-        estimated = [r.event.row.job_type for r in of_kind(records, ThroughputEstimated)]  # type: ignore[union-attr]
+        estimated = [event.row.job_type for event in events_of(records, ThroughputEstimated)]
         assert sorted(estimated) == sorted(f"type-{number}" for number in range(count))
         verified(records, tmp_path)
 
@@ -280,7 +287,9 @@ def test_timers_fire_in_log_time_whatever_the_host_s_clock_says(off_s: float) ->
             async with running(shell):
                 await Outsider(log, "client.a").append(CancelRequested(job_id="start"))
                 records = await until(log, lambda found: len(of_kind(found, TimerFired)) == count)
-            late = sorted(r.at - r.event.due_s for r in of_kind(records, TimerFired))  # type: ignore[union-attr]
+            due = [event.due_s for event in events_of(records, TimerFired)]
+            fired = [record.at for record in of_kind(records, TimerFired)]
+            late = sorted(at - due_s for at, due_s in zip(fired, due, strict=True))
             assert late[0] >= 0.0
             assert late[int(count * 0.95)] < 0.05
 
@@ -296,13 +305,14 @@ def test_a_timer_due_while_nobody_led_fires_at_once() -> None:
             async with running(first):
                 await Outsider(log, "client.a").append(CancelRequested(job_id="start"))
                 await until(log, lambda _: bool(first.actor.open))
-            due_s = next(iter(first.actor.open.values())).at_s  # type: ignore[union-attr]
+            (asked,) = first.actor.open.values()
+            assert isinstance(asked, Wake)
             assert not of_kind([r async for r in log.read()], TimerFired)
             await asyncio.sleep(0.6)
             async with running(shell_over(log, "mechanism", core=Metronome(0.5))):
                 records = await until(log, lambda found: bool(of_kind(found, TimerFired)))
             fired = of_kind(records, TimerFired)[0]
-            assert fired.event == TimerFired(timer="0", due_s=due_s)
+            assert fired.event == TimerFired(timer="0", due_s=asked.at_s)
             started = of_kind(records, LeaderElected)[-1]
             assert fired.at - started.at < 0.05
 
@@ -354,7 +364,7 @@ def test_a_clean_stop_hands_over_at_once() -> None:
                 stopped_at = time.monotonic()
                 await until(log, lambda records: len(of_kind(records, LeaderElected)) == 3)
                 assert time.monotonic() - stopped_at < 1.5
-                assert standby.leading
+                await true(lambda: standby.leading)
 
     run(main())
 
@@ -397,9 +407,9 @@ def test_killing_the_server_loses_and_doubles_no_timer(tmp_path: Path) -> None:
                     await kill(server)
                     server.start()
                 records = await until(log, lambda found: len(of_kind(found, TimerFired)) >= count)
-        fired = [r.event.timer for r in of_kind(records, TimerFired)]  # type: ignore[union-attr]
+        fired = [event.timer for event in events_of(records, TimerFired)]
         assert fired == [str(number) for number in range(len(fired))]
-        due = [r.event.due_s for r in of_kind(records, TimerFired)]  # type: ignore[union-attr]
+        due = [event.due_s for event in events_of(records, TimerFired)]
         assert due == pytest.approx([due[0] + 0.02 * number for number in range(len(due))])
 
     with EmbeddedServer(tmp_path) as server:
@@ -462,7 +472,7 @@ def test_a_cluster_runs_its_jobs_though_its_mechanism_is_killed(tmp_path: Path) 
                 await until(log, lambda found: len(of_kind(found, JobCompleted)) == 4)
                 assert await standby.end(signal.SIGTERM) == 0
             records = [record async for record in log.read()]
-            rounds = [r.event.round_id for r in of_kind(records, RoundScheduled)]  # type: ignore[union-attr]
+            rounds = [event.round_id for event in events_of(records, RoundScheduled)]
             assert rounds == sorted(set(rounds))
             assert len(of_kind(records, LeaderElected, "mechanism")) == 3
             verified(records, tmp_path)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sized
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,11 @@ def fired(epoch: int, cause: int, event: AnyEvent | None = None) -> Draft:
     return Writer("policy", epoch).draft(cause, 0, 0, event)
 
 
+def holds(found: Sized, enough: int) -> bool:
+    """Whether there are enough."""
+    return len(found) >= enough
+
+
 async def everything(log: JetStreamLog) -> list[Record]:
     """The records of a log."""
     return [record async for record in log.read()]
@@ -89,7 +95,7 @@ def test_killing_the_server_loses_and_doubles_nothing(tmp_path: Path) -> None:
             writers = [asyncio.create_task(write(log, f"client.c{i}")) for i in range(8)]
             for _ in range(3):
                 enough = len(accepted) + 100
-                await true(lambda enough=enough: len(accepted) >= enough)  # type: ignore[misc]
+                await true(partial(holds, accepted, enough))
                 await kill(server)
                 server.start()
             stop.set()
