@@ -184,7 +184,7 @@ class NeedsProgram:
     def _sort_needs(self, level: float) -> None:
         """Needs at the level, those of each class from the highest down, summed up on the way."""
         needs, slopes = self._needs.at(level)
-        keys = 2.0 * self._needs.rows - needs
+        keys = 2.0 * self._needs.rows - np.minimum(needs, 1.0)
         order = np.argsort(keys, kind="stable")
         self._keys, self._sorted, self._slopes = keys[order], needs[order], slopes[order]
         self._needs_so_far = np.append(0.0, np.cumsum(self._sorted))

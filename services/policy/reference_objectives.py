@@ -48,19 +48,25 @@ class JobArrays:
 def lowest_rho(jobs: JobArrays, steps: Floats, due_s: Floats, elapsed_s: Floats) -> float:
     """Min rho such that each job with steps to go is done ``rho * due_s`` after its arrival.
 
-    With ``due_s`` 1 and ``elapsed_s`` 0, rho is the makespan. (jobs,) all three.
+    With ``due_s`` 1 and ``elapsed_s`` 0, rho is the makespan. (jobs,) all three. How full the
+    cluster must be is a convex function of 1 / rho: Newton's method, from above, finds where it
+    is just full.
     """
-    thr, feasible = _allocation(jobs)
-    work = steps / jobs.fastest
-    # In units of what rho would be if each job had the cluster to itself.
-    unit = float(((work + elapsed_s)[steps > 0] / due_s[steps > 0]).max())
-    rho: Any = cvxpy.Variable()
-    done_in_time = [
-        thr[i] >= work[i] / unit / due_s[i] * cvxpy.inv_pos(rho - elapsed_s[i] / unit / due_s[i])
-        for i in np.flatnonzero(steps)
-    ]
-    _solve(cvxpy.Problem(cvxpy.Minimize(rho), [*done_in_time, *feasible]), cvxpy.CLARABEL)
-    return float(rho.value) * unit
+    fullness: Any = cvxpy.Variable()
+    thr, feasible = _allocation(jobs, fullness)
+    to_do = np.flatnonzero(steps)
+    work, due_s, elapsed_s = (steps / jobs.fastest)[to_do], due_s[to_do], elapsed_s[to_do]
+    needed: Any = cvxpy.Parameter(len(work), nonneg=True)
+    met = thr[to_do] >= needed
+    program = cvxpy.Problem(cvxpy.Minimize(fullness), [met, *feasible])
+    level = float((due_s / (work + elapsed_s)).min())
+    while True:
+        left_s = np.maximum(due_s - elapsed_s * level, work * level)
+        needed.value = work * level / left_s
+        _solve(program)
+        if fullness.value <= 1 + 1e-9:
+            return 1 / level
+        level -= (float(fullness.value) - 1) / float(met.dual_value @ (work * due_s / left_s**2))
 
 
 def most_throughput(jobs: JobArrays, worth: Floats, least: Floats) -> float:
@@ -77,7 +83,8 @@ def best_ratio(
     """The least sum of relative shortfalls, and then the best sum thr/Tbar per USD an hour.
 
     thr_i >= max(``least``_i, ``wanted``_i (1 - d_i)) steps/s with the sum of d least; then, with
-    all variables times kappa so that the cost is 1 (Charnes and Cooper 1962), a linear program.
+    all variables times kappa so that the cost is 1 (Charnes and Cooper 1962), a linear program;
+    infinite where all that can be had for nothing.
     A job whose ``wanted`` is 0 wants nothing.
     """
     wants = wanted > 0
@@ -101,29 +108,32 @@ def best_ratio(
     cost: Any = (jobs.scale_factors @ x) @ usd_per_h
     worth: Any = cvxpy.sum(cvxpy.multiply(jobs.fastest / jobs.equal, thr))
     no_worse = cvxpy.sum(d) <= kappa * (missing + 1e-9)
+    cheapest = cvxpy.Problem(cvxpy.Minimize(cost), [*constraints, no_worse, kappa == 1])
+    _solve(cheapest)
+    if cheapest.value <= 1e-9:
+        return missing, np.inf
     ratio = cvxpy.Problem(cvxpy.Maximize(worth), [*constraints, no_worse, cost == 1])
     _solve(ratio)
     return missing, float(ratio.value)
 
 
-def _allocation(jobs: JobArrays) -> tuple[Any, list[Any]]:
+def _allocation(jobs: JobArrays, fullness: Any = 1.0) -> tuple[Any, list[Any]]:
     """Throughput as a fraction of the fastest, and the constraints of every allocation."""
     x: Any = cvxpy.Variable(jobs.throughputs.shape, nonneg=True)
     thr: Any = cvxpy.sum(cvxpy.multiply(jobs.throughputs / jobs.fastest[:, None], x), axis=1)
     feasible = [
         cvxpy.sum(x, axis=1) <= 1,
-        jobs.scale_factors @ x <= jobs.num_workers,
+        jobs.scale_factors @ x <= fullness * jobs.num_workers,
         x[jobs.throughputs == 0] == 0,
     ]
     return thr, feasible
 
 
-def _solve(program: Any, solver: Any = cvxpy.HIGHS) -> None:
-    accuracy: dict[str, float] = (
-        {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-        if solver == cvxpy.HIGHS
-        else {"tol_gap_rel": 1e-10, "tol_gap_abs": 1e-10, "tol_feas": 1e-10}
+def _solve(program: Any) -> None:
+    program.solve(
+        solver=cvxpy.HIGHS,
+        primal_feasibility_tolerance=1e-10,
+        dual_feasibility_tolerance=1e-10,
     )
-    program.solve(solver=solver, **accuracy)
     if program.status != cvxpy.OPTIMAL:
-        raise SolverError(f"cvxpy with {solver}: {program.status}")
+        raise SolverError(f"cvxpy with HiGHS: {program.status}")
