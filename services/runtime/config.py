@@ -82,9 +82,11 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     #: How other servers reach this one, for gangs; by default its host's name.
     address: str = ""
     rack: str = ""
-    #: From a lease's end until SIGTERM, and from there until SIGKILL.
+    #: From the request to save until SIGTERM, and from there until SIGKILL.
     checkpoint_grace_s: float = 10.0
-    terminate_grace_s: float = 5.0
+    terminate_grace_s: float = 2.0
+    #: Whether tasks go on, to the ends of their leases, when the service is told to stop.
+    leave_tasks: bool = True
     #: In-process tasks: seconds to load and to save a checkpoint.
     load_s: float = 0.0
     save_s: float = 0.0

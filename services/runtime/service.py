@@ -57,6 +57,8 @@ class Service:
     stands_by: bool = True
     #: Shown every record, once the actor has folded it.
     observe: Callable[[Record], None] = lambda _: None
+    #: Called first, before anything is folded.
+    open: Callable[[], Awaitable[None]] | None = None
     #: Runs beside the shell, until the service stops.
     beside: Callable[[Shell], Awaitable[None]] | None = None
     #: Called in the end.
@@ -183,6 +185,8 @@ async def _serve(process: Process, service: Service, stopping: asyncio.Task[bool
         stands_by=service.stands_by,
         observe=service.observe,
     )
+    if service.open is not None:
+        await service.open()
     stopping.add_done_callback(lambda _: shell.stop())
     beside = asyncio.ensure_future(service.beside(shell)) if service.beside else None
     running = asyncio.create_task(shell.run())

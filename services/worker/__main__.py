@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
+import tomllib
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 
-from schemas.events import WorkerReturned
+from schemas.events import WorkerRegistered, WorkerReturned
 from schemas.record import Record
 from schemas.subjects import is_safe_name
 from services.runtime.actor import Actor
@@ -20,12 +23,15 @@ from services.runtime.service import Process, Service
 from services.runtime.service import main as run
 from services.runtime.shell import Shell
 from services.worker import devices
+from services.worker import launch as launcher
 from services.worker.core import WorkerCore
 from services.worker.emulation import EmulatedHands
-from services.worker.executor import Hands, WorkerExecutor
+from services.worker.executor import WorkerExecutor
+from services.worker.processes import ProcessHands
 from services.worker.view import LogView
 
 _LOOK_EVERY_S = 1.0
+_PROGRESS_INTERVAL_S = 1.0
 
 
 class Presence:
@@ -61,9 +67,10 @@ def wire(process: Process) -> Service:
     settings = process.settings.worker
     name = f"worker.{own_name(settings)}"
     view = LogView(name)
+    hands = _hands(name, settings, process, view)
     executor = WorkerExecutor(
         name,
-        _hands(name, settings, process, view),
+        hands,
         view,
         process.clock.now,
         graces_s=settings.checkpoint_grace_s + settings.terminate_grace_s,
@@ -75,13 +82,17 @@ def wire(process: Process) -> Service:
         executor.observed()
         presence.observed()
 
-    return Service(
-        Actor(name, WorkerCore(name)),
-        executor,
-        stands_by=False,
-        observe=observe,
-        beside=presence.run,
-    )
+    service = Service(Actor(name, WorkerCore(name)), executor, stands_by=False, observe=observe)
+    if isinstance(hands, EmulatedHands):
+        return replace(service, beside=presence.run)
+
+    async def beside(shell: Shell) -> None:
+        await asyncio.gather(presence.run(shell), hands.rotate_logs())
+
+    async def close() -> None:
+        await hands.close(leave_tasks=settings.leave_tasks)
+
+    return replace(service, open=hands.open, beside=beside, close=close)
 
 
 def own_name(settings: WorkerSettings) -> str:
@@ -99,18 +110,53 @@ def own_name(settings: WorkerSettings) -> str:
     return name
 
 
-def _hands(name: str, settings: WorkerSettings, process: Process, view: LogView) -> Hands:
+def _hands(
+    name: str, settings: WorkerSettings, process: Process, view: LogView
+) -> EmulatedHands | ProcessHands:
+    workers, cuda_ids = _accelerators(name, settings)
+    now = process.clock.now
+    if settings.tasks == "in_process":
+        return EmulatedHands(workers, view, now, load_s=settings.load_s, save_s=settings.save_s)
+    launch = launcher.Settings(
+        folder=Path(settings.folder).absolute(),
+        checkpoint_root=Path(settings.checkpoint_root).absolute(),
+        secrets=_secrets(settings.secrets_file),
+        checkpoint_grace_s=settings.checkpoint_grace_s,
+        terminate_grace_s=settings.terminate_grace_s,
+        progress_interval_s=_PROGRESS_INTERVAL_S,
+        emulated=settings.tasks == "emulated",
+    )
+    return ProcessHands(workers, cuda_ids, launch, view, now, process.logger)
+
+
+def _accelerators(
+    name: str, settings: WorkerSettings
+) -> tuple[list[WorkerRegistered], dict[str, str]]:
+    """The workers, and what CUDA calls each that is real."""
+    address = settings.address or socket.gethostname()
     try:
-        types = devices.told(settings.accelerators) if settings.accelerators else []
+        if not settings.accelerators:
+            found = devices.detected(name, rack=settings.rack, address=address)
+            return list(found.values()), {w.worker_id: cuda for cuda, w in found.items()}
+        types = devices.told(settings.accelerators)
     except devices.DevicesError as error:
         raise ConfigError(f"worker.accelerators: {error}") from None
-    address = settings.address or socket.gethostname()
     workers = devices.imagined(
         name, types, server_size=settings.server_size, rack=settings.rack, address=address
     )
-    return EmulatedHands(
-        workers, view, process.clock.now, load_s=settings.load_s, save_s=settings.save_s
-    )
+    real = settings.tasks == "real"
+    return workers, {w.worker_id: str(i) for i, w in enumerate(workers)} if real else {}
+
+
+def _secrets(path: str) -> dict[str, str]:
+    """``NAME = "value"`` lines of the operator's file, TOML."""
+    if not path:
+        return {}
+    try:
+        found = tomllib.loads(Path(path).read_text())
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"worker.secrets_file {path}: {error}") from None
+    return {name: str(value) for name, value in found.items()}
 
 
 def main() -> int:

@@ -39,10 +39,11 @@ _LAST, _LATE = 1 << 30, 1 << 20
 _GATHER_S = 0.02
 #: Log time may jump: no sleep is longer than this.
 _NAP_S = 0.5
-#: The part of a round before whose end no task is asked to stop.
-_LEAD_MOST = 0.2
-#: A task that has left its lease early is started again, if there is as much of the round left.
-_WORTH_STARTING_S = 1.0
+#: Of the time between plan and boundary: before that, no task is asked to stop, as it is not known
+#: yet which leases go on.
+_LEAD_MOST = 0.5
+#: Of a round: a task that has left its lease early is started again, if so much is left.
+_WORTH_STARTING = 0.1
 #: Beyond the graces of another service: its clock, and the way of its report.
 _CLOCK_BOUND_S = 1.0
 
@@ -251,8 +252,8 @@ class WorkerExecutor:
         for spec in lease.tasks:
             self._begin(lease, spec, current, fresh=fresh)
         lead_s = max((r.task.stop_lead_s() for r in self._of(lease)), default=0.0)
-        length_s = effect.ends_at_s - effect.starts_at_s
-        await self._until(effect.ends_at_s - min(lead_s, _LEAD_MOST * length_s))
+        lead_s = min(lead_s, _LEAD_MOST * self._view.plan_lead_s)
+        await self._until(effect.ends_at_s - lead_s)
         if self._ends(lease, current):
             async with asyncio.TaskGroup() as group:
                 for running in self._of(lease):
@@ -292,7 +293,8 @@ class WorkerExecutor:
         current = running.round
         if ending.reason == "stopped":
             left_s = current.effect.ends_at_s - self._now()
-            if not running.stopping and left_s > _WORTH_STARTING_S:
+            length_s = current.effect.ends_at_s - current.effect.starts_at_s
+            if not running.stopping and left_s > _WORTH_STARTING * length_s:
                 # It thought its lease over, having not heard of us for a while.
                 del self._running[key]
                 self._begin(running.lease, running.spec, current, fresh=False)

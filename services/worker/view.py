@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from schemas.domain import TaskProgress, TaskSpec
 from schemas.events import (
+    ClusterConfigured,
     Event,
     JobSubmitted,
     LeasesChanged,
@@ -52,6 +53,8 @@ class LogView:
         self.saved: dict[str, float] = {}
         #: {worker id: its last registration}
         self.workers: dict[str, WorkerRegistered] = {}
+        #: Seconds between the plan of a round and its beginning.
+        self.plan_lead_s = ClusterConfigured().plan_lead()
         #: Own workers that the mechanism misses.
         self.missing: set[str] = set()
         self._out: dict[str, _Out] = {}
@@ -62,6 +65,7 @@ class LogView:
         #: {job id: {worker type: steps/s}}, as its owner declared
         self._declared: dict[str, dict[str, float]] = {}
         self._takes: dict[type[Event], Callable[..., None]] = {
+            ClusterConfigured: self._configure,
             ThroughputTableImported: self._import,
             JobSubmitted: self._submit,
             WorkerRegistered: self._register,
@@ -118,6 +122,9 @@ class LogView:
         return (known.get(worker_type, 0.0),)
 
     # --- records ---------------------------------------------------------------------------------
+
+    def _configure(self, event: ClusterConfigured) -> None:
+        self.plan_lead_s = event.plan_lead()
 
     def _import(self, event: ThroughputTableImported) -> None:
         for row in event.rows:

@@ -17,6 +17,7 @@ from replay.verify import verify_log
 from schemas.domain import JobSpec, Throughput, ThroughputRow
 from schemas.events import (
     AnyEvent,
+    CancelRequested,
     ClusterConfigured,
     Event,
     JobSubmitted,
@@ -56,6 +57,7 @@ class Cluster:
         self._commands: dict[str, tuple[str, dict[str, str]]] = {}
         self._read = asyncio.Event()
         self._operators = 0
+        self._clients: dict[str, Outsider] = {}
         self._reading: asyncio.Task[None] | None = None
         self.log: JetStreamLog
 
@@ -85,7 +87,7 @@ class Cluster:
         self.server.stop()
         if error is not None:
             for path in sorted(self.folder.glob("*.log")):
-                print(f"--- {path.name}\n{path.read_text()[-2000:]}")
+                sys.stderr.write(f"--- {path.name}\n{path.read_text()[-2000:]}")
 
     # --- processes -------------------------------------------------------------------------------
 
@@ -154,7 +156,12 @@ class Cluster:
         """Append a job."""
         spec = {"job_type": CLASS, "total_steps": steps} | fields
         job = JobSpec(job_id=job_id, **spec)  # type: ignore[arg-type]
-        await Outsider(self.log, f"client.{job_id}").append(JobSubmitted(job=job))
+        self._clients[job_id] = Outsider(self.log, f"client.{job_id}")
+        await self._clients[job_id].append(JobSubmitted(job=job))
+
+    async def cancel(self, job_id: str) -> None:
+        """Append that a job is to be cancelled."""
+        await self._clients[job_id].append(CancelRequested(job_id=job_id))
 
     async def until(self, enough: Callable[[list[Record]], bool], patience_s: float = 30.0) -> None:
         """Wait until the log's records are enough."""

@@ -1,0 +1,415 @@
+"""Tasks as processes: started, heard on the lease socket, stopped, found again after a restart.
+
+A task's processes outlive this service on purpose: training goes on to its lease's end while the
+service is upgraded or has crashed. They carry their task's folder in their environment, by which
+the next start of the service finds them and whatever they have forked.
+
+::
+
+    <folder>/lease.sock
+    <folder>/jobs/<job id>/<lease id>/rank-<rank>.log    and .log.1, the part before
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from schemas.domain import Lease, TaskSpec
+from schemas.events import WorkerRegistered
+from schemas.subjects import is_safe_name
+from services.worker.executor import Counts, Ending, Task
+from services.worker.launch import FOLDER_VARIABLE, Launcher, LaunchError, Settings, last_line
+from services.worker.lease_socket import Agreeable, LeaseSocket, Logger, Report
+from services.worker.ranks import Done, Error, Stopped
+from services.worker.resume import newest_checkpoint
+from services.worker.view import LogView
+
+_LOG_BYTES = 16 << 20
+_LOOK_EVERY_S = 1.0
+#: Ranks are useless without each other: how long the others may go on when one has failed.
+_WITHOUT_ONE_S = 2.0
+#: A lead for what happens around saving, and for the ranks of a gang to meet at one step.
+_STOP_LEAD_S, _MEETING_S = 0.1, 2.2
+
+_Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What the tasks of one service share."""
+
+    launcher: Launcher
+    socket: LeaseSocket
+    view: LogView
+    now: Callable[[], float]
+    settings: Settings
+
+
+class ProcessHands:
+    """Starts tasks as processes.
+
+    Parameters
+    ----------
+    workers : the accelerators there are
+    devices : {worker id: what CUDA calls it}, empty where they are imagined
+    view, now : fold of the log, and log time
+    """
+
+    def __init__(
+        self,
+        workers: Sequence[WorkerRegistered],
+        devices: Mapping[str, str],
+        settings: Settings,
+        view: LogView,
+        now: Callable[[], float],
+        logger: Logger,
+    ) -> None:
+        self._workers = tuple(workers)
+        self._own = {worker.worker_id for worker in workers}
+        socket = LeaseSocket(settings.folder / "lease.sock", self._hear, logger)
+        launcher = Launcher(settings, devices, view, socket.path)
+        self._tools = Tools(launcher, socket, view, now, settings)
+        self._tasks: dict[_Key, ProcessTask] = {}
+        #: What a dead process of this service has left: {task: {rank: pid}}
+        self._left: dict[_Key, dict[int, int]] = {}
+
+    async def open(self) -> None:
+        """Listen to tasks, and look for those that run already.
+
+        Raises
+        ------
+        LeaseSocketError
+            Another service of this name runs here.
+        """
+        self._tools.settings.folder.mkdir(parents=True, exist_ok=True)
+        self._tools.settings.checkpoint_root.mkdir(parents=True, exist_ok=True)
+        await self._tools.socket.open()
+        for folder, found in tasks_under(self._tools.settings.folder / "jobs").items():
+            self._left[folder.name, folder.parent.name] = {
+                rank: pid for pid, rank in found.items() if _leads_session(pid)
+            }
+
+    async def close(self, *, leave_tasks: bool) -> None:
+        """Stop listening; tasks go on to the ends of their leases, or save and leave now."""
+        if not leave_tasks:
+            await asyncio.gather(*(task.stop() for task in tuple(self._tasks.values())))
+        await self._tools.socket.close()
+
+    async def rotate_logs(self) -> None:
+        """Keep the newest part of what tasks print; runs until cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            for task in self._tasks.values():
+                for path in task.folder.glob("rank-*.log"):
+                    if path.stat().st_size > _LOG_BYTES:
+                        # Cut and not moved: the process goes on writing to this very file.
+                        path.with_suffix(".log.1").write_bytes(path.read_bytes()[-_LOG_BYTES:])
+                        os.truncate(path, 0)
+
+    def detect(self) -> Sequence[WorkerRegistered]:
+        """See ``Hands``."""
+        return self._workers
+
+    async def end_strays(self, known: Callable[[str, str], bool]) -> None:
+        """See ``Hands``."""
+        for key in [key for key in self._left if not known(*key)]:
+            del self._left[key]
+        for folder, found in tasks_under(self._tools.settings.folder / "jobs").items():
+            if found and not known(folder.name, folder.parent.name):
+                _end_all(folder)
+
+    def start(
+        self, lease: Lease, spec: TaskSpec, starts_at_s: float, ends_at_s: float, *, fresh: bool
+    ) -> Task:
+        """See ``Hands``."""
+        ranks = [rank for rank, worker in enumerate(lease.worker_ids) if worker in self._own]
+        task = ProcessTask(self._tools, lease, spec, ranks, ends_at_s)
+        key = (lease.lease_id, spec.job_id)
+        self._tasks[key] = task
+        task.ending.add_done_callback(lambda _: self._forget(key))
+        left = self._left.pop(key, None)
+        if left is not None and left.keys() != set(ranks):
+            # What has lost a part of itself is of no use.
+            _end_all(task.folder)
+            left = None
+        task.begin(left or {})
+        return task
+
+    def _forget(self, key: _Key) -> None:
+        task = self._tasks.pop(key)
+        partners = [other for other in self._tasks if other[0] == key[0]]
+        for partner in partners:
+            self._tools.launcher.set_pace(self._tasks[partner].lease, [self._tasks[partner].spec])
+        task.forget()
+
+    def _hear(self, report: Report) -> None:
+        task = self._tasks.get((report.lease_id, report.job_id))
+        if task is not None:
+            task.hear(report)
+
+
+class ProcessTask:
+    """See ``Task``: the ranks of one job under one lease that run here."""
+
+    def __init__(
+        self, tools: Tools, lease: Lease, spec: TaskSpec, ranks: Sequence[int], ends_at_s: float
+    ) -> None:
+        self.lease = lease
+        self.spec = spec
+        self.ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self._tools = tools
+        self._ranks = ranks
+        self._ends_at_s = ends_at_s
+        #: {rank: its process} of those that run
+        self._pids: dict[int, int] = {}
+        self._codes: dict[int, int | None] = {}
+        self._done: set[int] = set()
+        self._stopped: set[int] = set()
+        self._spoke = False
+        self._stopping = False
+        self._error = ""
+        saved = tools.view.saved.get(spec.job_id, 0.0)
+        self._counts = Counts(saved, saved)
+
+    @property
+    def folder(self) -> Path:
+        """Where its logs lie."""
+        return self._tools.launcher.folder(self.lease.lease_id, self.spec.job_id)
+
+    @property
+    def _key(self) -> _Key:
+        return (self.lease.lease_id, self.spec.job_id)
+
+    # --- beginning -------------------------------------------------------------------------------
+
+    def begin(self, left: Mapping[int, int]) -> None:
+        """Take over what runs already, or start; a start that fails is an ending."""
+        if not (is_safe_name(self.lease.lease_id) and is_safe_name(self.spec.job_id)):
+            self._end("failed", f"{self._key} are no names of a lease and a job")
+            return
+        try:
+            spec = self._tools.launcher.with_checkpoint_dir(self.spec)
+        except LaunchError as error:
+            self._end("failed", str(error))
+            return
+        ends_in_s = max(0.0, self._ends_at_s - self._tools.now())
+        self._tools.socket.expect(self.lease.lease_id, spec, self._ranks, ends_in_s)
+        if left:
+            for rank, pid in left.items():
+                self._watch(rank, pid)
+            return
+        steps, complete = newest_checkpoint(Path(spec.checkpoint_dir), self.lease.lease_id)
+        if complete:
+            self._counts = Counts(self.spec.total_steps, self.spec.total_steps)
+            self._end("completed")
+        elif ends_in_s <= 0:
+            saved = max(steps, self._counts.saved_steps)
+            self._counts = Counts(saved, saved)
+            self._end("stopped")
+        else:
+            self._launch(spec)
+
+    def _launch(self, spec: TaskSpec) -> None:
+        launcher = self._tools.launcher
+        is_over = self._tools.view.is_over
+        tasks = [t for t in self.lease.tasks if not is_over(self.lease.lease_id, t.job_id)]
+        launcher.set_pace(self.lease, tasks)
+        try:
+            for rank in self._ranks:
+                self._watch(rank, launcher.launch(self.lease, spec, rank, self._ranks))
+        except (LaunchError, OSError) as error:
+            for pid in self._pids.values():
+                _kill_group(pid, signal.SIGKILL)
+            self._pids.clear()
+            self._end("failed", str(error))
+
+    def _watch(self, rank: int, pid: int) -> None:
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self._exited(rank, None)
+            return
+        self._pids[rank] = pid
+        loop = asyncio.get_running_loop()
+
+        def ended() -> None:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+            self._exited(rank, _exit_code(pid))
+
+        loop.add_reader(descriptor, ended)
+
+    # --- what it says, and its end ---------------------------------------------------------------
+
+    def hear(self, report: Report) -> None:
+        """Take in what a rank has said."""
+        message = report.message
+        self._spoke = True
+        self._note_counts()
+        if isinstance(message, Done) and report.rank is not None:
+            self._done.add(report.rank)
+        elif isinstance(message, Stopped) and report.rank is not None:
+            self._stopped.add(report.rank)
+        elif isinstance(message, Error):
+            self._error = message.text
+        elif isinstance(message, Agreeable) and self._stopping:
+            self._tools.socket.stop(*self._key, at=message.iteration)
+
+    def _note_counts(self) -> None:
+        steps = self._tools.socket.steps(*self._key)
+        if steps is not None:
+            self._counts = Counts(steps.steps, steps.checkpointed_steps, steps.load_s, steps.save_s)
+
+    def _exited(self, rank: int, code: int | None) -> None:
+        self._pids.pop(rank, None)
+        self._codes[rank] = code
+        if self.ending.done():
+            return
+        if self._pids:
+            if rank not in self._done | self._stopped:
+                loop = asyncio.get_running_loop()
+                loop.call_later(_WITHOUT_ONE_S, self._signal, signal.SIGKILL)
+            return
+        if not self._end_by_word():
+            self._end_by_disk()
+
+    def _end_by_word(self) -> bool:
+        if self._done >= set(self._codes):
+            total = self.spec.total_steps
+            counts = self._counts
+            self._counts = Counts(total, total, counts.load_s, counts.save_s)
+            self._end("completed")
+            return True
+        if self._stopping or self._stopped >= set(self._codes):
+            self._end("stopped")
+            return True
+        return False
+
+    def _end_by_disk(self) -> None:
+        """Left without a word that we have heard: what it has put on disk, and how it ended."""
+        spec = self._tools.launcher.with_checkpoint_dir(self.spec)
+        steps, complete = newest_checkpoint(Path(spec.checkpoint_dir), self.lease.lease_id)
+        if steps > self._counts.saved_steps:
+            counts = self._counts
+            self._counts = Counts(max(steps, counts.steps), steps, counts.load_s, counts.save_s)
+        if complete:
+            self._end("completed")
+            return
+        code = next((c for c in self._codes.values() if c), self._codes[min(self._codes)])
+        detail = self._error or last_line(self.folder / f"rank-{min(self._codes)}.log")
+        if code == 0:
+            detail = (
+                f"it ended before its {self.spec.total_steps:g} steps were done; does it iterate "
+                f"over a GavelIterator? Its last line: {detail!r}"
+            )
+        elif code is None:
+            detail = f"it ended while the worker service was away; its last line: {detail!r}"
+        self._end("failed", detail, code)
+
+    def _end(self, reason: str, detail: str = "", code: int | None = None) -> None:
+        self.ending.set_result(Ending(reason, self._tools.now(), code, detail))
+
+    def forget(self) -> None:
+        """Nothing of it runs any more, nor shall anything that it has forked."""
+        with suppress(KeyError):
+            self._tools.socket.forget(*self._key)
+        _end_all(self.folder)
+
+    # --- Task ------------------------------------------------------------------------------------
+
+    def counts(self, now: float) -> Counts:
+        """See ``Task``."""
+        return self._counts
+
+    def renew(self, ends_at_s: float) -> None:
+        """See ``Task``."""
+        self._ends_at_s = ends_at_s
+        if not self.ending.done():
+            self._tools.socket.renew(self.lease.lease_id, max(0.0, ends_at_s - self._tools.now()))
+
+    def stop_lead_s(self) -> float:
+        """See ``Task``."""
+        meeting_s = _MEETING_S if self.spec.scale_factor > 1 else 0.0
+        return _STOP_LEAD_S + self._counts.save_s + meeting_s
+
+    async def stop(self) -> None:
+        """See ``Task``."""
+        if self.ending.done():
+            return
+        self._stopping = True
+        if self._spoke:
+            if self.spec.scale_factor > 1:
+                self._tools.socket.propose(*self._key)
+            else:
+                self._tools.socket.stop(*self._key)
+            await self._ends_within(self._tools.settings.checkpoint_grace_s)
+        await self.kill()
+
+    async def kill(self) -> None:
+        """See ``Task``."""
+        self._stopping = True
+        self._signal(signal.SIGTERM)
+        await self._ends_within(self._tools.settings.terminate_grace_s)
+        self._signal(signal.SIGKILL)
+        await asyncio.wait((self.ending,))
+
+    async def _ends_within(self, seconds: float) -> None:
+        await asyncio.wait((self.ending,), timeout=seconds)
+
+    def _signal(self, number: int) -> None:
+        for pid in tuple(self._pids.values()):
+            _kill_group(pid, number)
+
+
+def tasks_under(folder: Path) -> dict[Path, dict[int, int]]:
+    """{task's folder: {pid: rank}} of all processes of tasks whose folders lie under ``folder``."""
+    found: dict[Path, dict[int, int]] = {}
+    prefix = os.fsencode(folder.absolute())
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdecimal():
+            continue
+        try:
+            environment = Path(entry.path, "environ").read_bytes().split(b"\0")
+        except OSError:
+            # Gone meanwhile, or somebody else's.
+            continue
+        values = dict(pair.partition(b"=")[::2] for pair in environment)
+        named = values.get(FOLDER_VARIABLE.encode(), b"")
+        if named == prefix or named.startswith(prefix + b"/"):
+            rank = int(values.get(b"GAVEL_RANK", b"0"))
+            found.setdefault(Path(os.fsdecode(named)), {})[int(entry.name)] = rank
+    return found
+
+
+def _exit_code(pid: int) -> int | None:
+    """How an ended process ended; None if it is not our child."""
+    try:
+        _, status = os.waitpid(pid, 0)
+    except ChildProcessError:
+        return None
+    return os.waitstatus_to_exitcode(status)
+
+
+def _kill_group(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+def _end_all(folder: Path) -> None:
+    """End every process of a task, in whatever session it is."""
+    for pid in tasks_under(folder).get(folder, ()):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _leads_session(pid: int) -> bool:
+    try:
+        return os.getsid(pid) == pid
+    except ProcessLookupError:
+        return False
