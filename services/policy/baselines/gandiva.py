@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from zlib import crc32
+from hashlib import sha256
 
 import numpy as np
 
@@ -66,9 +66,9 @@ class Gandiva:
             pairs += [pair for pair in tried if _is_good(problem, *pair)]
         return pairs
 
-    def _draw(self, job: _Job) -> tuple[int, str]:
+    def _draw(self, job: _Job) -> tuple[bytes, str]:
         """A job's place in the random order: its own, whoever else is there."""
-        return crc32(f"{self.seed:g}/{job[1]}".encode()), job[1]
+        return sha256(f"{self.seed:g}/{job[1]}".encode()).digest(), job[1]
 
 
 def _speeds(problem: Problem, one: _Job, other: _Job) -> tuple[list[float], list[float]]:
