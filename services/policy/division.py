@@ -108,7 +108,10 @@ def _raise_the_lowest(segments: _Segments, needs: Floats, offered: Floats) -> Fl
     lower = segments.sizes - kept
     rest = offered - segments.at(so_far, kept - 1, 0.0)
     common = np.divide(rest, lower, out=np.zeros(len(rest)), where=lower > 0)
-    return np.where(above < kept[rows], needs, np.maximum(needs, common[rows]))
+    speeds = np.where(above < kept[rows], needs, np.maximum(needs, common[rows]))
+    # Rounding must not part jobs that need the same.
+    differs = np.append(True, (rows[1:] != rows[:-1]) | (needs[1:] != needs[:-1]))[: len(rows)]
+    return speeds[np.maximum.accumulate(np.where(differs, np.arange(len(rows)), 0))]
 
 
 def _level_down(
