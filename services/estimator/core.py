@@ -136,7 +136,7 @@ class EstimatorCore:
         return (Emit(ThroughputUnknown(job_id=spec.job_id, reason=self._unknown(key))),)
 
     def _claim(self, job: JobEstimate) -> Sequence[Decision]:
-        """Believe the owner; but for ``oracle``, measure each type declared as soon as may be."""
+        """Believe the owner; but for ``oracle``, measure the job on each type as soon as may be."""
         spec, config = job.spec, self._config
         declared = spec.declared_throughputs
         job.job_class = spec.job_type
@@ -151,7 +151,8 @@ class EstimatorCore:
         of_class = self._references.publish(key) if key in self._references.alone else ()
         if config.claims == "believe":
             return (*of_class, *claim)
-        types = [t for t in self._worker_types if declared.get(t, 0.0) > 0]
+        # Those it is said not to run on, too: that is a claim like any other.
+        types = [t for t in self._worker_types if t in (spec.allowed_worker_types or (t,))]
         cells = tuple(ProfileCell(worker_type, "") for worker_type in types)
         asked = ProfileRequested(job_id=spec.job_id, cells=cells, seconds=config.profile_s)
         return (*of_class, *claim, *((Emit(asked),) if len(cells) > 1 else ()))

@@ -10,7 +10,7 @@ from schemas.decisions import Emit
 from schemas.domain import JobSpec, ProfileCell, Throughput, ThroughputRow
 from schemas.events import ClaimRefuted, ThroughputEstimated
 from services.estimator.effects import MeasuredCell
-from services.estimator.rates import MovingRate, differs, rates_of, snapped
+from services.estimator.rates import MovingRate, rates_of, snapped
 
 #: A ratio declared is refuted by one measured that differs by more than this factor.
 _HONEST = math.log(1.15)
@@ -52,7 +52,8 @@ class JobEstimate:
     def measured(self, worker_type: str, rate: float) -> None:
         """The job has been measured alone on workers of the type."""
         known = self.rates.get(worker_type)
-        if known is None or (self.source == "provisional" and not known.count):
+        hearsay = self.source in ("provisional", "declared")
+        if known is None or (hearsay and not known.count):
             self.rates[worker_type] = MovingRate(rate, count=1)
         else:
             known.observe(rate)
@@ -65,7 +66,10 @@ class JobEstimate:
         rates = {t: rate.value for t, rate in sorted(self.rates.items())}
         if self.source != "declared":
             rates = snapped(rates, of_class)
-        if self.published is not None and not differs(rates, self.published, tolerance):
+        before = self.published
+        if before is not None and not any(
+            t not in before or rate.is_news(before[t], tolerance) for t, rate in self.rates.items()
+        ):
             return ()
         self.published = rates
         row = ThroughputRow(
@@ -94,21 +98,18 @@ class JobEstimate:
     def check_claim(self) -> tuple[Emit, ...]:
         """Say once if ratios between types are not as declared; needs two types measured."""
         declared = self.spec.declared_throughputs
-        types = [
-            t
-            for t, rate in sorted(self.rates.items())
-            if rate.count and rate.value > 0 and declared.get(t, 0.0) > 0
-        ]
-        if self.refuted or len(types) < 2:
-            return ()
-        base, *others = types
+        found = {t: r.value for t, r in sorted(self.rates.items()) if r.count and r.value > 0}
+        base = next((t for t in found if declared.get(t, 0.0) > 0), "")
         ratios = {
-            t: (declared[t] / declared[base], self.rates[t].value / self.rates[base].value)
-            for t in others
+            t: (declared[t] / declared[base], rate / found[base])
+            for t, rate in found.items()
+            if base and t in declared and t != base
         }
-        worst = max(others, key=lambda t: abs(math.log(ratios[t][0] / ratios[t][1])))
-        claimed, found = ratios[worst]
-        if abs(math.log(claimed / found)) <= _HONEST:
+        if self.refuted or not ratios:
+            return ()
+        worst = max(ratios, key=lambda t: _apart(*ratios[t]))
+        claimed, measured = ratios[worst]
+        if _apart(claimed, measured) <= _HONEST:
             return ()
         self.refuted = True
         refuted = ClaimRefuted(
@@ -116,7 +117,7 @@ class JobEstimate:
             worker_type=worst,
             base_type=base,
             declared_ratio=claimed,
-            measured_ratio=found,
+            measured_ratio=measured,
         )
         return (Emit(refuted),)
 
@@ -135,6 +136,10 @@ def capped(
         ]
         found[worker_type] = min(rate, max(ratios) * declared[slowest]) if ratios else rate
     return found
+
+
+def _apart(claimed: float, measured: float) -> float:
+    return abs(math.log(claimed / measured)) if claimed > 0 else math.inf
 
 
 def _multiplier(rates: Mapping[str, float], of_class: Mapping[str, float]) -> float:

@@ -22,7 +22,9 @@ _CONFIRMATIONS = 3
 _AGREEMENT = math.log(1.2)
 #: Weight of a new measurement, at least; the first ones are averaged.
 _GAIN = 0.2
-_FIRST_SPREAD = 0.02
+_FIRST_SPREAD = 0.01
+#: A change of less than so many times the usual spread is no news.
+_NEWS_SPREADS = 2.0
 
 
 @dataclass(slots=True)
@@ -40,7 +42,8 @@ class MovingRate:
     count: int = 0
     #: How often the job has changed.
     changes: int = 0
-    _spread: float = _FIRST_SPREAD
+    #: Usual distance of measurements from the estimate, as a logarithm.
+    spread: float = _FIRST_SPREAD
     _doubtful: list[float] = field(default_factory=list)
 
     def observe(self, rate: float) -> None:
@@ -51,15 +54,22 @@ class MovingRate:
             self._confirm(rate)
             return
         error = math.log(rate / self.value)
-        doubt = max(_LEAST_DOUBT, _SPREADS * self._spread) if self.count else _SURPRISE
+        doubt = max(_LEAST_DOUBT, _SPREADS * self.spread) if self.count else _SURPRISE
         if abs(error) > doubt:
             self._confirm(rate)
             return
         self._doubtful.clear()
         self.count += 1
         if self.count > 1:
-            self._spread += _GAIN * (abs(error) - self._spread)
+            self.spread += _GAIN * (abs(error) - self.spread)
         self.value *= math.exp(error * max(_GAIN, 1.0 / self.count))
+
+    def is_news(self, published: float, tolerance: float) -> bool:
+        """Whether it differs from what was published by more than its own noise and a tolerance."""
+        if (self.value > 0) != (published > 0):
+            return True
+        limit = max(math.log1p(tolerance), _NEWS_SPREADS * self.spread)
+        return self.value > 0 and abs(math.log(self.value / published)) > limit
 
     def _confirm(self, rate: float) -> None:
         self._doubtful = [*self._doubtful[1 - _CONFIRMATIONS :], rate]
@@ -68,7 +78,7 @@ class MovingRate:
             self.value = median(self._doubtful)
             self.changes += self.count > 0
             self.count = _CONFIRMATIONS
-            self._spread = _FIRST_SPREAD
+            self.spread = _FIRST_SPREAD
             self._doubtful.clear()
 
 
@@ -86,16 +96,3 @@ def snapped(rates: Mapping[str, float], of_class: Mapping[str, float]) -> dict[s
             rate = reference * _STEP ** round(math.log(rate / reference) / math.log(_STEP))  # noqa: PLW2901 - the same rate, rounded
         found[worker_type] = rate
     return found
-
-
-def differs(rates: Mapping[str, float], before: Mapping[str, float], tolerance: float) -> bool:
-    """Whether a throughput has changed by more than the tolerance, or from or to nothing."""
-    if rates.keys() != before.keys():
-        return True
-    for worker_type, rate in rates.items():
-        old = before[worker_type]
-        if (rate > 0) != (old > 0):
-            return True
-        if rate > 0 and abs(math.log(rate / old)) > math.log1p(tolerance):
-            return True
-    return False
