@@ -29,7 +29,7 @@ def paper_mode(policy: str, round_duration_s: float, seed: int = 0) -> ClusterCo
     after another, in an order that is shuffled each round for heterogeneity-agnostic policies;
     jobs that arrive between solves wait; at least 1920 s lie between two solves.
     """
-    agnostic = policy.endswith(":agnostic") or policy in {"isolated", "gandiva-fair"}
+    agnostic = policy.endswith(":agnostic") or policy in {"isolated", "gandiva-fair", "tiresias"}
     return ClusterConfigured(
         policy=policy,
         round_duration_s=round_duration_s,

@@ -59,6 +59,18 @@ RUNS = [
     if case.startswith("a_") or name in {"max_min_fairness_perf", "max_min_fairness"}
     if (case, name) != _NOISY
 ]
+#: Baselines, where chance does not decide, and water filling by the tree of entities.
+RUNS += [
+    *((f"c_sg_16_s0_l{gap}", "allox", "allox", 1.02) for gap in (1500, 2250, 4500)),
+    *((f"c_sg_16_s0_l{gap}", "gandiva", "gandiva", 1.02) for gap in (2250, 4500)),
+    ("a_artifact_evaluation_222", "gandiva", "gandiva", 1.02),
+    (_MULTI_GPU, "gandiva", "gandiva", 1.02),
+    *(
+        (case, "hierarchical", "max_min_fairness_water_filling_perf", 1.02)
+        for case in CASES
+        if case.startswith("a_")
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -148,9 +160,12 @@ def _replaying(recorded: dict[str, Any]) -> Solver:
 
     def solve(effect: Solve) -> AllocationComputed:
         _, by_job = next(allocations)
+        # A pair is written "(1, 2)".
         rows = tuple(
-            AllocationRow(((job_id,),), {t: x for t, x in shares.items() if x > 0})
-            for job_id, shares in by_job.items()
+            AllocationRow(
+                (tuple(key.strip("()").split(", ")),), {t: x for t, x in shares.items() if x > 0}
+            )
+            for key, shares in by_job.items()
         )
         return as_event("recorded", effect.problem, Allocation(rows=rows))
 
@@ -328,3 +343,50 @@ def test_agnostic_gains_on_the_short_trace_are_luck_of_the_shuffle(artifact: Art
 
     assert min(jcts) < recorded["avg_jct_s"] < max(jcts)
     assert min(makespans) < recorded["makespan_s"] < max(makespans)
+
+
+def test_alloxs_makespan_at_high_load_is_the_fate_of_one_starved_job(artifact: Artifact) -> None:
+    """Average JCT holds the limit; makespan does not, and is no measure of AlloX there.
+
+    In each of the two runs one job alone, not the same, is done long after all others: without
+    it ours ends before the artifact's does.
+    """
+    case = "c_sg_16_s0_l1100"
+    recorded = artifact.result(case, "allox")
+    span = (recorded["window"]["start"], recorded["window"]["end"])
+    summary = artifact.simulation(case, paper_mode("allox", 360.0), window=span).run()
+
+    assert _average_jct(summary.figures()) <= 1.02 * recorded["window"]["avg_jct"]
+    measured = [str(position) for position in range(*span)]
+    ours = sorted((summary.jobs[job].completion_s or 0.0, job) for job in measured)
+    theirs = sorted(
+        (job["completion"], str(job["id"]))
+        for job in recorded["jobs"]
+        if str(job["id"]) in measured
+    )
+    assert ours[-1][1] != theirs[-1][1]
+    assert ours[-2][0] < theirs[-1][0] < ours[-1][0]
+
+
+def test_what_gandiva_pairs_is_chance_and_what_it_makes_of_pairs_is_the_artifacts(
+    artifact: Artifact,
+) -> None:
+    """Given the artifact's pairs, its average JCT to 0.1 %; by our own draws 2 to 12 % above it.
+
+    Its draw often fails and leaves jobs alone, which on these traces is luck: on the largest, to
+    pair nobody at all gives its average JCT to 1 %, and any pairs drawn cost some of that.
+    """
+    recorded = artifact.result("a_debug_222", "gandiva")
+    config = paper_mode("gandiva", 360.0)
+    replayed = artifact.simulation("a_debug_222", config, solver=_replaying(recorded))
+    assert _average_jct(replayed.run().figures()) == pytest.approx(recorded["avg_jct_s"], rel=1e-3)
+
+    case = "a_max_min_fairness_8.16.24"
+    theirs = artifact.result(case, "gandiva")["avg_jct_s"]
+    nobody = msgspec.structs.replace(config, policy="isolated")
+    alone = _average_jct(artifact.simulation(case, nobody).run().figures())
+    assert alone == pytest.approx(theirs, rel=0.01)
+    for seed in range(3):
+        drawn = msgspec.structs.replace(config, policy_parameters={"seed": float(seed)})
+        paired = _average_jct(artifact.simulation(case, drawn).run().figures())
+        assert alone < paired <= 1.12 * theirs
