@@ -1,0 +1,212 @@
+"""What a live cluster survives: each fault with a real server, real services, real processes.
+
+After each, by the log alone: it verifies, no job is lost or ends twice, steps are counted once, no
+accelerator is leased twice at once (``Cluster.check_log``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from schemas.events import (
+    JobCompleted,
+    JobRequeued,
+    LeaderElected,
+    ProgressReported,
+    RoundScheduled,
+    TasksStarted,
+    WorkerLost,
+    WorkerReturned,
+    WorkerUnreachable,
+)
+from services.worker.processes import tasks_under
+from tests.live.cluster import CONTROLLERS, Cluster, running_cluster
+
+pytestmark = pytest.mark.live
+
+EMULATED = {"GAVEL_WORKER_TASKS": "emulated"}
+
+
+def grants_of(cluster: Cluster, job_id: str) -> int:
+    """How many leases a job was granted."""
+    return sum(
+        task.job_id == job_id
+        for plan in cluster.events(RoundScheduled)
+        for lease in plan.granted
+        for task in lease.tasks
+    )
+
+
+def test_every_service_killed_in_turn(tmp_path: Path) -> None:
+    """Each service dies without a word in mid-round and is started again; all jobs complete."""
+
+    async def run() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            cluster.start_workers("v100=2")
+            await cluster.configure(round_s=1.0)
+            for number in range(4):
+                await cluster.submit(f"job-{number}", steps=600.0)
+            for name in (*CONTROLLERS, "worker-a"):
+                rounds = len(cluster.events(ProgressReported))
+                await cluster.until_count(ProgressReported, rounds + 1)
+                starts = len(cluster.events(LeaderElected))
+                cluster.kill(name)
+                cluster.restart(name)
+                await cluster.until_count(LeaderElected, starts + 1)
+            await cluster.until_count(JobCompleted, 4)
+            await cluster.check_log()
+
+    asyncio.run(run())
+
+
+def test_the_server_killed_in_mid_round(tmp_path: Path) -> None:
+    """The server dies and comes back with its store; nothing acknowledged is lost, work goes on."""
+
+    async def run() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            cluster.start_workers("v100=1")
+            await cluster.configure(round_s=1.0)
+            for number in range(2):
+                await cluster.submit(f"job-{number}", steps=300.0)
+            await cluster.until_count(TasksStarted, 1)
+            before = list(cluster.records)
+            os.kill(cluster.server.pid, signal.SIGKILL)
+            cluster.server.stop()
+            cluster.server.start()
+            await cluster.until_count(JobCompleted, 2)
+            await cluster.check_log()
+            assert cluster.records[: len(before)] == before
+            # Nobody was superseded: the same starts lead throughout.
+            assert len(cluster.events(LeaderElected)) == len(CONTROLLERS) + 1
+
+    asyncio.run(run())
+
+
+def test_the_mechanism_away_for_longer_than_a_lease(tmp_path: Path) -> None:
+    """Told nothing, tasks save and leave at the lease's end; they go on from there later."""
+
+    async def run() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            cluster.start_workers("v100=1", **EMULATED)
+            await cluster.configure(round_s=1.0)
+            await cluster.submit("job", steps=300.0)
+            await cluster.until(lambda _: any(r.steps for p in rows(cluster) for r in p.rows))
+            cluster.kill("mechanism")
+            granted = [plan.round_id for plan in cluster.events(RoundScheduled)]
+            await cluster.until(lambda _: reported(cluster) >= granted[-1])
+            assert not tasks_under(tmp_path)
+            saved = rows(cluster)[-1].rows[0].checkpointed_steps
+            assert saved > 0
+            cluster.restart("mechanism")
+            await cluster.until_count(JobCompleted, 1)
+            await cluster.check_log()
+            after = [p.rows[0].steps for p in rows(cluster) if p.round_id > granted[-1] and p.rows]
+            assert all(steps >= saved for steps in after)
+
+    asyncio.run(run())
+
+
+def rows(cluster: Cluster) -> list[ProgressReported]:
+    """Reports of rounds, with what they say of tasks."""
+    return [report for report in cluster.events(ProgressReported) if report.rows]
+
+
+def reported(cluster: Cluster) -> int:
+    """The last round reported."""
+    return max((report.round_id for report in cluster.events(ProgressReported)), default=0)
+
+
+def test_a_killed_worker_service_finds_its_tasks_again(tmp_path: Path) -> None:
+    """Training goes on while the service is dead, and is taken over: the same process completes."""
+
+    async def run() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            cluster.start_workers("v100=1", **EMULATED)
+            await cluster.configure(round_s=3.0)
+            await cluster.submit("job", steps=450.0)
+            await cluster.until_count(TasksStarted, 1)
+            (before,) = tasks_under(tmp_path).values()
+            cluster.kill("worker-a")
+            cluster.restart("worker-a")
+            starts = len(CONTROLLERS) + 2
+            await cluster.until_count(LeaderElected, starts)
+            (after,) = tasks_under(tmp_path).values()
+            assert after == before
+            await cluster.until_count(JobCompleted, 1)
+            await cluster.check_log()
+            assert grants_of(cluster, "job") == 1
+
+    asyncio.run(run())
+
+
+def test_a_worker_cut_off_while_its_job_finishes(tmp_path: Path) -> None:
+    """Declared lost and its job requeued, it returns; the job is complete where it was, once."""
+
+    async def run() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            cluster.kill("mechanism")
+            cluster.start("mechanism", GAVEL_MECHANISM_UNREACHABLE_AFTER_S="1.0")
+            cluster.start_workers("v100=1", **EMULATED)
+            await cluster.configure(round_s=4.0, worker_lost_after_s=1.0)
+            await cluster.submit("job", steps=250.0)
+            await cluster.until_count(TasksStarted, 1)
+            cluster.services["worker-a"].send_signal(signal.SIGSTOP)
+            await cluster.until_count(WorkerUnreachable, 1)
+            await cluster.until_count(WorkerLost, 1)
+            await cluster.until_count(JobRequeued, 1)
+            cluster.services["worker-a"].send_signal(signal.SIGCONT)
+            await cluster.until_count(WorkerReturned, 1)
+            await cluster.until_count(JobCompleted, 1)
+            await cluster.check_log()
+
+    asyncio.run(run())
+
+
+def test_a_second_worker_service_of_a_name_is_refused(tmp_path: Path) -> None:
+    """It ends at once and names the other; the first goes on."""
+
+    async def run() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            cluster.start_workers("v100=1")
+            await cluster.until_count(LeaderElected, len(CONTROLLERS) + 1)
+            first = cluster.services["worker-a"]
+            cluster.restart("worker-a")
+            second = cluster.services["worker-a"]
+            assert await asyncio.to_thread(second.wait, 20) == 1
+            assert "worker.a runs already" in (tmp_path / "worker-a.log").read_text()
+            cluster.services["worker-a"] = first
+            await cluster.configure(round_s=1.0)
+            await cluster.submit("job", steps=50.0)
+            await cluster.until_count(JobCompleted, 1)
+            await cluster.check_log()
+
+    asyncio.run(run())
+
+
+def test_all_restarted_with_a_thousand_finished_jobs(tmp_path: Path) -> None:
+    """Nothing that is finished starts again, and what is new runs."""
+    count = 1000
+
+    async def run() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            cluster.start_workers("v100=500")
+            await cluster.configure(round_s=1.0)
+            for number in range(count):
+                await cluster.submit(f"job-{number}", steps=10.0)
+            await cluster.until_count(JobCompleted, count, 60.0)
+            for name in (*CONTROLLERS, "worker-a"):
+                cluster.kill(name)
+            for name in (*CONTROLLERS, "worker-a"):
+                cluster.restart(name)
+            await cluster.submit("last", steps=10.0)
+            await cluster.until_count(JobCompleted, count + 1)
+            await cluster.check_log()
+            completed = [event.job_id for event in cluster.events(JobCompleted)]
+            assert len(set(completed)) == count + 1
+
+    asyncio.run(run())
