@@ -209,8 +209,24 @@ def test_facts_changed_and_digests_computed_anew(seed: int) -> None:
         assert report.divergence.seq >= place + 1
 
 
+def test_a_servers_clock_may_be_set_back() -> None:
+    """A live log's stamps are its server's; that they step back is told, and is no divergence."""
+    live = redigest([_on_host(record) for record in log()])
+    live[-1] = msgspec.structs.replace(live[-1], at=live[-2].at - 1.5)
+    report = verify(live)
+    assert report.ok
+    assert any(f"set back by 1.5 s before record {live[-1].seq}" in w for w in report.warnings)
+
+
+def _on_host(record: Record) -> Record:
+    if not isinstance(record.event, LeaderElected):
+        return record
+    event = msgspec.structs.replace(record.event, replica="host-1")
+    return msgspec.structs.replace(record, event=event)
+
+
 def test_a_stamp_that_goes_back() -> None:
-    """Log time never goes back."""
+    """A simulation's time never goes back."""
     place = next(i for i, r in enumerate(log()) if r.at > 0) + 1
     records = list(log())
     records[place] = msgspec.structs.replace(records[place], at=0.0)
