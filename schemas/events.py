@@ -370,6 +370,8 @@ class AllocationComputed(Event, frozen=True, gc=False, kw_only=True, tag=True):
     bottlenecked: tuple[str, ...] = ()
     #: {job id: why} for jobs that no allocation can serve.
     set_aside: dict[str, str] = {}
+    #: {job id: which of its demands is not met, and by how much}; it is served all the same.
+    unmet: dict[str, str] = {}
 
 
 class AllocationFailed(Event, frozen=True, gc=False, kw_only=True, tag=True):

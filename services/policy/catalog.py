@@ -75,7 +75,7 @@ def resolve(name: str, parameters: Mapping[str, float | str] = {}) -> Policy:
 
 
 def needs(name: str, what: str) -> bool:
-    """Whether a policy asks for what few do: ``previous`` rows, or colocated ``pairs``."""
+    """Whether a policy asks for what few do: ``previous`` rows, ``isolated`` time, ``pairs``."""
     shares = what == "pairs" and ":ss" in name
     return shares or bool(getattr(POLICIES.get(name), f"needs_{what}", False))
 

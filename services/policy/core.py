@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import ClassVar
 
 import msgspec
@@ -38,6 +39,8 @@ from schemas.events import (
     WorkerReturned,
 )
 from services.policy.catalog import needs, resolve
+from services.policy.isolated import isolated_speeds
+from services.policy.jobs import blind
 from services.policy.problem import JobClass, PolicyError, Problem
 
 #: Jobs alike in all that a solver sees: (job type, scale factor, weight, entity, allowed worker
@@ -63,6 +66,17 @@ class _Job(msgspec.Struct):
     key: ClassKey
     steps: float = 0.0
     held_s: float = 0.0
+    #: Seconds that its steps up to ``steps_counted`` would have taken on isolated shares.
+    isolated_s: float = 0.0
+    steps_counted: float = 0.0
+    #: Steps/s on the isolated share of the last solve; 0 before the first.
+    isolated_steps_per_s: float = 0.0
+
+    def count_isolated(self) -> None:
+        """Add the steps since the last solve, at the isolated speed of that solve."""
+        if self.isolated_steps_per_s > 0:
+            self.isolated_s += (self.steps - self.steps_counted) / self.isolated_steps_per_s
+        self.steps_counted = self.steps
 
 
 class PolicyCore:
@@ -298,14 +312,28 @@ class PolicyCore:
                 return ()
             self._timer = f"solve/{now + wait_s}"
             return (Wake(self._timer, now + wait_s),)
+        counts_isolated = needs(self._config.policy, "isolated")
+        if counts_isolated:
+            for job in self._jobs.values():
+                job.count_isolated()
         problem = self._problem(now)
         if not problem.classes:
             return ()
+        if counts_isolated:
+            self._take_isolated_speeds(problem)
         self._stale = False
         self._solving = True
         self._solved_at = now
         self._known = {job_id for c in problem.classes for job_id in c.job_ids}
         return (Run(Solve(self._config.policy, self._config.policy_parameters, problem)),)
+
+    def _take_isolated_speeds(self, problem: Problem) -> None:
+        """Steps until the next solve count at the speeds of this one's 1/n shares."""
+        blinded = blind(problem) if ":agnostic" in self._config.policy else problem
+        with suppress(PolicyError):  # The solve will say what is wrong.
+            for job_class, speed in zip(problem.classes, isolated_speeds(blinded), strict=True):
+                for job_id in job_class.job_ids:
+                    self._jobs[job_id].isolated_steps_per_s = speed
 
     def _problem(self, now: float) -> Problem:
         counts = self._workers_by_type()
@@ -350,6 +378,7 @@ class PolicyCore:
                 max(0.0, (job.spec.total_steps or 0.0) - job.steps) for job in moving
             ),
             elapsed_s=tuple(now - job.arrived_at for job in moving),
+            isolated_s=tuple(job.isolated_s for job in moving),
             held_s=tuple(job.held_s for job in moving),
             slo_remaining_s=tuple(
                 math.inf if job.spec.slo_s is None else job.arrived_at + job.spec.slo_s - now

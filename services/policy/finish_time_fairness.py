@@ -24,6 +24,7 @@ class FinishTimeFairness:
     """
 
     needs_progress = True
+    needs_isolated = True
 
     def solve(self, problem: Problem) -> Allocation:
         """Allocate; see ``Policy``."""
@@ -38,6 +39,7 @@ class FinishTimeFairnessAgnostic:
     """
 
     needs_progress = True
+    needs_isolated = True
 
     def solve(self, problem: Problem) -> Allocation:
         """Allocate; see ``Policy``."""

@@ -19,6 +19,19 @@ def isolated_shares(arrays: ClassArrays) -> Floats:
     return scaled
 
 
+def isolated_speeds(problem: Problem) -> tuple[float, ...]:
+    """(classes,) steps/s of a job on its isolated share; 0 of a class that is set aside.
+
+    Raises
+    ------
+    ProblemError
+        The problem holds a value no policy can make sense of.
+    """
+    arrays, _ = gather(problem)
+    speeds = (arrays.throughputs * isolated_shares(arrays)).sum(axis=1)
+    return tuple(np.append(speeds, 0.0)[arrays.merged_into].tolist())
+
+
 @dataclass(frozen=True)
 class Isolated:
     """The static partition that sharing has to beat (§3): the yardstick of fairness."""

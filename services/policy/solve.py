@@ -41,4 +41,5 @@ def as_event(policy: str, problem: Problem, allocation: Allocation) -> Allocatio
         prices=allocation.prices,
         bottlenecked=allocation.bottlenecked,
         set_aside=allocation.set_aside,
+        unmet=allocation.unmet,
     )
