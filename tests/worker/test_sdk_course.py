@@ -96,8 +96,18 @@ def test_a_checkpoint_does_not_move_the_stop() -> None:
     course.iteration = 200
     assert course.checkpoint_due
     assert not course.stop_due
-    course.checkpoint_over()
+    course.begin_checkpoint()
     assert course.halt_at == 300
+
+
+def test_a_checkpoint_asked_for_while_one_is_written_is_kept() -> None:
+    """The order that comes during a save is carried out after it."""
+    course = Course(1000)
+    course.checkpoint(200)
+    course.iteration = 200
+    course.begin_checkpoint()
+    course.checkpoint(400)
+    assert course.halt_at == 400
 
 
 @given(

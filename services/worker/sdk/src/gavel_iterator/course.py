@@ -102,8 +102,8 @@ class Course:
             self._checkpoint_at = at
             self._answered()
 
-    def checkpoint_over(self) -> None:
-        """The checkpoint that was due has been written, or could not be."""
+    def begin_checkpoint(self) -> None:
+        """The checkpoint that is due is taken in hand; one asked for meanwhile is another."""
         with self._changed:
             self._checkpoint_at = None
             self._set_halt()

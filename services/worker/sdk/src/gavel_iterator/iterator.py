@@ -165,11 +165,11 @@ class _Session:
 
     def checkpoint(self, save: Callable[[str], object]) -> None:
         """Save because it was asked for; training goes on even if it fails."""
+        self.course.begin_checkpoint()
         try:
             self._write(save)
         except CheckpointError as error:
             self._link.error(str(error))
-        self.course.checkpoint_over()
 
     def finish(self, save: Callable[[str], object], kind: str) -> None:
         """Save what is not saved yet, and say the last word."""
