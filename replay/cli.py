@@ -15,6 +15,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from replay import cli_log
+from replay.cli_compare import compare
 from replay.cli_options import OptionError, examples
 from replay.cli_simulate import simulate
 
@@ -111,6 +112,12 @@ app.command(
         "gavel simulate --trace jobs.trace --mode paper --window 4000:5000",
     )
 )(simulate)
+app.command(
+    epilog=examples(
+        "gavel compare --policies las,las:agnostic,ftf --generate --jobs 200 --mean-gap 900",
+        "gavel compare --policies las,las:ss,allox --trace jobs.trace --mode paper --json",
+    )
+)(compare)
 app.add_typer(cli_log.app, name="log")
 
 

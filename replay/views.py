@@ -19,6 +19,7 @@ from schemas.events import JobCancelled, JobCompleted, JobFailed, JobRejected
 from schemas.record import Record
 
 if TYPE_CHECKING:
+    from replay.cli_compare import Outcome
     from replay.cli_run import Result
 
 #: Of a line that is not on a terminal, so that a table in a file does not depend on who wrote it.
@@ -88,6 +89,34 @@ def comparison(before: Result, after: Result) -> RenderableType:
         table.add_row(name, old, new, f"{was / is_now:.2f}x" if was and is_now else "")
     table.add_row("simulated in", f"{before.wall_s:.1f} s", f"{after.wall_s:.1f} s", "")
     return table
+
+
+def policies_compared(outcomes: Mapping[str, Outcome]) -> RenderableType:
+    """One line a policy: what its schedule of the same jobs comes to (JCT: its average)."""
+    columns = ("JCT", "median", "99 %", "makespan", "jobs", "used", "USD", "preempted", "solving")
+    table = _table("policy", *columns)
+    for name, outcome in outcomes.items():
+        figures = outcome.figures
+        table.add_row(
+            name,
+            duration(figures.average_jct_s),
+            duration(figures.median_jct_s),
+            duration(figures.p99_jct_s),
+            duration(figures.makespan_s),
+            f"{figures.jobs:,}",
+            f"{figures.utilisation:.1%}",
+            f"{figures.cost_usd:,.0f}",
+            f"{figures.preemptions:,}",
+            f"{outcome.solve_wall_s:.1f} s",
+        )
+    return table
+
+
+def progress_line(text: str) -> None:
+    """Tell a terminal how far a long command is; files and scripts are not told."""
+    console = Console(stderr=True)
+    if console.is_terminal:
+        console.print(text, style="dim", highlight=False)
 
 
 def notes(done: Result) -> list[str]:
