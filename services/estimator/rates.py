@@ -22,7 +22,7 @@ _CONFIRMATIONS = 3
 _AGREEMENT = math.log(1.2)
 #: Weight of a new measurement, at least; the first ones are averaged.
 _GAIN = 0.2
-_FIRST_SPREAD = 0.01
+_FIRST_SPREAD = 0.05
 #: A change of less than so many times the usual spread is no news.
 _NEWS_SPREADS = 2.0
 
@@ -56,6 +56,9 @@ class MovingRate:
         error = math.log(rate / self.value)
         doubt = max(_LEAST_DOUBT, _SPREADS * self.spread) if self.count else _SURPRISE
         if abs(error) > doubt:
+            if self.count:
+                # A job that is often in doubt is a noisy one; one doubt does not make it so.
+                self.spread += _GAIN / 2 * (_LEAST_DOUBT - self.spread)
             self._confirm(rate)
             return
         self._doubtful.clear()
@@ -68,7 +71,8 @@ class MovingRate:
         """Whether it differs from what was published by more than its own noise and a tolerance."""
         if (self.value > 0) != (published > 0):
             return True
-        limit = max(math.log1p(tolerance), _NEWS_SPREADS * self.spread)
+        noise = _NEWS_SPREADS * self.spread if self.count >= _CONFIRMATIONS else 0.0
+        limit = max(math.log1p(tolerance), noise)
         return self.value > 0 and abs(math.log(self.value / published)) > limit
 
     def _confirm(self, rate: float) -> None:
