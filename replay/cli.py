@@ -18,6 +18,7 @@ from replay import cli_log
 from replay.cli_compare import compare
 from replay.cli_options import OptionError, examples
 from replay.cli_simulate import simulate
+from replay.live import commands as live_commands
 
 OK, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -75,8 +76,23 @@ def _blame(error: Exception) -> int | None:
     from services.policy.problem import PolicyError  # noqa: PLC0415 - as above
     from services.runtime.log import LogError  # noqa: PLC0415 - as above
 
+    live = _blame_live(error)
+    if live is not None:
+        return live
     bad_input = (TraceError, GenerateError, NewerSchemaError, TableError, PolicyError, LogError)
     return WRONG_USAGE if isinstance(error, bad_input) else None
+
+
+def _blame_live(error: Exception) -> int | None:
+    """Exit code of an error of a command on a running cluster, else None."""
+    from replay.live.jobs import JobFileError  # noqa: PLC0415 - only once something is wrong
+    from replay.live.place import LiveError  # noqa: PLC0415 - as above
+    from services.runtime.config import ConfigError  # noqa: PLC0415 - as above
+    from services.runtime.embedded import EmbeddedServerError  # noqa: PLC0415 - as above
+
+    if isinstance(error, LiveError | EmbeddedServerError):
+        return FAILED
+    return WRONG_USAGE if isinstance(error, JobFileError | ConfigError) else None
 
 
 def _in_words(error: Exception) -> str:
@@ -119,6 +135,7 @@ app.command(
     )
 )(compare)
 app.add_typer(cli_log.app, name="log")
+live_commands.add_to(app, cli_log.app)
 
 
 @app.command(epilog=examples("gavel demo"))
@@ -130,12 +147,18 @@ def demo() -> int:
 
 
 @app.command()
-def policies() -> None:
+def policies(
+    markdown: Annotated[bool, typer.Option("--markdown", help="As the README has it.")] = False,  # noqa: FBT002 - a flag of the command line
+) -> None:
     """List the policies that --policy takes, and what each optimises."""
     from replay import views  # noqa: PLC0415 - the policies import numpy and the solvers
-    from services.policy.catalog import POLICIES  # noqa: PLC0415 - as above
+    from services.policy import catalog  # noqa: PLC0415 - as above
 
-    views.out().print(views.policies(POLICIES))
+    catalogue = {name: catalog.find(name) for name in catalog.names()}
+    if markdown:
+        print(views.policies_in_markdown(catalogue))
+    else:
+        views.out().print(views.policies(catalogue))
 
 
 @app.command(epilog=examples("gavel verify run.jsonl.zst"))

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from pathlib import Path
 
+from schemas.domain import Entity
+
 #: More than any cluster has; a larger count is a slip.
 MAX_WORKERS = 1_000_000
 #: Three centuries: longer than anything that is waited for.
@@ -65,6 +67,47 @@ def prices(option: str, text: str) -> dict[str, float]:
             raise OptionError(option, number, f"USD per hour for {name}, 0 or more")
         found[name] = price
     return found
+
+
+def parameters(option: str, text: str) -> dict[str, float | str]:
+    """Read ``floor=0.3,normalise=none`` as a policy's parameters; what is a number is one.
+
+    Raises
+    ------
+    OptionError
+        A part is no such pair, or a parameter comes twice.
+    """
+    found: dict[str, float | str] = {}
+    for name, value in _pairs(option, text, "parameters of the policy, as in floor=0.3"):
+        number = _number(value)
+        found[name] = value if math.isnan(number) else number
+    return found
+
+
+def entities(option: str, text: str) -> tuple[Entity, ...]:
+    """Read ``lab=2,lab/vision=1:fifo,lab/speech=1`` as the entities of a hierarchy.
+
+    Raises
+    ------
+    OptionError
+        A part is no NAME=WEIGHT[:fairness|fifo], or an entity comes twice.
+    """
+    found = []
+    for path, value in _pairs(option, text, "NAME=WEIGHT[:fairness|fifo], as in lab=2,lab/nlp=1"):
+        weight, colon, policy = value.partition(":")
+        if not 0 <= _number(weight) < math.inf or (colon and policy not in {"fairness", "fifo"}):
+            expected = f"a weight for {path}, 0 or more, then nothing, :fairness or :fifo"
+            raise OptionError(option, value, expected)
+        parent, _, name = path.rpartition("/")
+        found.append(
+            Entity(
+                entity_id=name,
+                parent=parent.rpartition("/")[2],
+                weight=_number(weight),
+                policy=policy or "fairness",
+            )
+        )
+    return tuple(found)
 
 
 def window(option: str, text: str, num_jobs: int) -> tuple[int, int]:
@@ -158,9 +201,9 @@ def _pairs(option: str, text: str, expected: str) -> Iterator[tuple[str, str]]:
     for part in text.split(","):
         name, equals, number = (piece.strip() for piece in part.partition("="))
         if not (name and equals and number):
-            raise OptionError(option, text, f"TYPE=NUMBER[,...]: {expected}")
+            raise OptionError(option, text, f"NAME=VALUE[,...]: {expected}")
         if name in seen:
-            raise OptionError(option, text, f"each worker type once; {name} comes twice")
+            raise OptionError(option, text, f"each name once; {name} comes twice")
         seen.add(name)
         yield name, number
 

@@ -19,7 +19,7 @@ from typing import Any, get_args
 import msgspec
 
 from replay import cli_options as options
-from replay import views
+from replay import own_policy, views
 from replay.cli_options import OptionError
 from replay.cli_simulate import Request
 from replay.modes import MODES, paper_mode
@@ -166,7 +166,7 @@ def check(request: Request) -> Plan:
     for option, mentioned in (("--servers", servers), ("--prices", prices)):
         for worker_type in mentioned:
             options.one_of(option, worker_type, cluster)
-    config = _config(request)
+    config = _config(request, PRICES_USD_PER_H | prices)
     load_s, save_s = _checkpoint_seconds(request, config)
     trace = _trace(request, table)
     _check_speeds_known(trace, table)
@@ -250,13 +250,26 @@ def _check_outputs(request: Request) -> None:
         taken.add(path.resolve())
 
 
-def _config(request: Request) -> ClusterConfigured:
-    resolve(request.policy)
+def _config(request: Request, prices: Mapping[str, float]) -> ClusterConfigured:
+    own_policy.load(request.policy)
+    parameters = (
+        options.parameters("--parameters", request.parameters) if request.parameters else {}
+    )
+    entities = options.entities("--entities", request.entities) if request.entities else ()
+    resolve(request.policy, parameters)
     options.one_of("--mode", request.mode, MODES)
     round_s = options.seconds("--round", request.round)
     if request.mode == "paper":
-        return paper_mode(request.policy, round_s, request.seed)
-    return MODES[request.mode](request.policy, round_s)
+        config = paper_mode(request.policy, round_s, request.seed)
+    else:
+        config = MODES[request.mode](request.policy, round_s)
+    return msgspec.structs.replace(
+        config,
+        policy_parameters=parameters,
+        prices_usd_per_h=dict(prices),
+        reference_type=request.reference_type,
+        entities=entities,
+    )
 
 
 def _checkpoint_seconds(request: Request, config: ClusterConfigured) -> tuple[float, float]:

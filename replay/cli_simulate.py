@@ -75,7 +75,21 @@ class Request:
     reference_type: Annotated[
         str, _cluster(help="Worker type that durations in a trace are meant on.")
     ] = "v100"
-    policy: Annotated[str, _run(help="One of `gavel policies`.")] = "las"
+    policy: Annotated[
+        str,
+        _run(metavar="NAME|FILE.py:CLASS", help="One of `gavel policies`, or one of your own."),
+    ] = "las"
+    parameters: Annotated[
+        str, _run(metavar="NAME=VALUE,...", help="Of the policy; `gavel policies` lists them.")
+    ] = ""
+    entities: Annotated[
+        str,
+        _run(
+            metavar="NAME=WEIGHT[:POLICY],...",
+            help="Of policy hierarchical: lab=2,lab/vision=1:fifo,... Jobs of a JSON trace name "
+            "theirs.",
+        ),
+    ] = ""
     mode: Annotated[
         str,
         _run(metavar="default|paper", help="How a real cluster runs, or the paper's simulator."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from rich.text import Text
 from replay.summary import Figures
 from schemas.events import JobCancelled, JobCompleted, JobFailed, JobRejected
 from schemas.record import Record
+from services.policy.catalog import MakePolicy, parameters_of
 
 if TYPE_CHECKING:
     from replay.cli_compare import Outcome
@@ -143,14 +145,36 @@ def notes(done: Result) -> list[str]:
     return found
 
 
-def policies(catalogue: Mapping[str, Callable[..., object]]) -> RenderableType:
-    """Names, and the first lines of what the policies say of themselves."""
+def policy_lines(catalogue: Mapping[str, MakePolicy]) -> list[tuple[str, ...]]:
+    """(name, the paper's section, parameters with defaults, what it does) of each policy."""
+    lines: list[tuple[str, ...]] = []
+    for name, policy in sorted(catalogue.items()):
+        said = inspect.getdoc(policy) or ""
+        module = inspect.getmodule(policy)
+        section = re.search(r"§[0-9.]*[0-9]", said + (module.__doc__ or "" if module else ""))
+        defaults = ", ".join(f"{k}={_shown(v)}" for k, v in parameters_of(policy).items())
+        what = said.partition("\n\n")[0].replace("\n", " ").replace("``", "`")
+        lines.append((name, section[0] if section else "-", defaults or "-", what))
+    return lines
+
+
+def policies(catalogue: Mapping[str, MakePolicy]) -> RenderableType:
+    """Names, where the paper has them, their parameters, and what they say of themselves."""
     table = Table(box=box.SIMPLE, pad_edge=False)
     table.add_column("policy", style="bold", no_wrap=True)
+    table.add_column("paper", no_wrap=True)
+    table.add_column("parameters")
     table.add_column("what it does")
-    for name, policy in sorted(catalogue.items()):
-        table.add_row(name, escape((inspect.getdoc(policy) or "").partition("\n\n")[0]))
+    for name, section, parameters, what in policy_lines(catalogue):
+        table.add_row(name, section, parameters, escape(what))
     return table
+
+
+def policies_in_markdown(catalogue: Mapping[str, MakePolicy]) -> str:
+    """The same as the README has it."""
+    head: list[tuple[str, ...]] = [("policy", "paper", "parameters", "what it does"), ("---",) * 4]
+    body: list[tuple[str, ...]] = [(f"`{name}`", *rest) for name, *rest in policy_lines(catalogue)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in head + body)
 
 
 @contextlib.contextmanager

@@ -1,57 +1,95 @@
-"""Policies by name. A new policy joins ``POLICIES`` with one line."""
+"""Policies by name. A new policy joins ``POLICIES`` with one line.
+
+A policy of your own needs no line here: name its file on the command line
+(``--policy mine.py:MyPolicy``), or have a package of yours declare it as an entry point of the
+group ``gavel.policies``. A service runs no file that only a log names.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module, metadata
 
-from services.policy.baselines.allox import AlloX
-from services.policy.baselines.gandiva import Gandiva
-from services.policy.baselines.gandiva_fair import GandivaFair
-from services.policy.baselines.tiresias import Tiresias
-from services.policy.cost import Cost, CostSlo
-from services.policy.fifo import Fifo
-from services.policy.finish_time_fairness import FinishTimeFairness, FinishTimeFairnessAgnostic
-from services.policy.hierarchical import Hierarchical
-from services.policy.isolated import Isolated
-from services.policy.las import Las, LasAgnostic
-from services.policy.las_sharing import LasSharing
-from services.policy.makespan import Makespan, MakespanAgnostic
-from services.policy.max_throughput import MaxThroughput
 from services.policy.problem import Policy, PolicyError
-from services.policy.shortest_job_first import ShortestJobFirst, ShortestJobFirstAgnostic
-from services.policy.strategy_proof import StrategyProof
 
-#: Name -> dataclass whose fields are the policy's parameters. ``name:variant`` is a policy's own
+#: Makes a policy: a dataclass whose fields are the policy's parameters.
+MakePolicy = Callable[..., Policy]
+
+#: Name -> where it is, so that only what is run is loaded. ``name:variant`` is a policy's own
 #: entry: ``:agnostic`` is blind to worker types, ``:ss`` shares workers between two jobs.
-POLICIES: dict[str, Callable[..., Policy]] = {
-    "allox": AlloX,
-    "cost": Cost,
-    "cost-slo": CostSlo,
-    "fifo": Fifo,
-    "ftf": FinishTimeFairness,
-    "ftf:agnostic": FinishTimeFairnessAgnostic,
-    "gandiva": Gandiva,
-    "gandiva-fair": GandivaFair,
-    "hierarchical": Hierarchical,
-    "isolated": Isolated,
-    "las": Las,
-    "las:agnostic": LasAgnostic,
-    "las:ss": LasSharing,
-    "makespan": Makespan,
-    "makespan:agnostic": MakespanAgnostic,
-    "max-throughput": MaxThroughput,
-    "sjf": ShortestJobFirst,
-    "sjf:agnostic": ShortestJobFirstAgnostic,
-    "strategy-proof": StrategyProof,
-    "tiresias": Tiresias,
+POLICIES: dict[str, str] = {
+    "allox": "services.policy.baselines.allox:AlloX",
+    "cost": "services.policy.cost:Cost",
+    "cost-slo": "services.policy.cost:CostSlo",
+    "fifo": "services.policy.fifo:Fifo",
+    "ftf": "services.policy.finish_time_fairness:FinishTimeFairness",
+    "ftf:agnostic": "services.policy.finish_time_fairness:FinishTimeFairnessAgnostic",
+    "gandiva": "services.policy.baselines.gandiva:Gandiva",
+    "gandiva-fair": "services.policy.baselines.gandiva_fair:GandivaFair",
+    "hierarchical": "services.policy.hierarchical:Hierarchical",
+    "isolated": "services.policy.isolated:Isolated",
+    "las": "services.policy.las:Las",
+    "las:agnostic": "services.policy.las:LasAgnostic",
+    "las:ss": "services.policy.las_sharing:LasSharing",
+    "makespan": "services.policy.makespan:Makespan",
+    "makespan:agnostic": "services.policy.makespan:MakespanAgnostic",
+    "max-throughput": "services.policy.max_throughput:MaxThroughput",
+    "sjf": "services.policy.shortest_job_first:ShortestJobFirst",
+    "sjf:agnostic": "services.policy.shortest_job_first:ShortestJobFirstAgnostic",
+    "strategy-proof": "services.policy.strategy_proof:StrategyProof",
+    "tiresias": "services.policy.baselines.tiresias:Tiresias",
 }
+
+#: Entry points of other people's packages.
+GROUP = "gavel.policies"
+
+#: Why a variant of a policy makes no sense.
+_MEANINGLESS = {
+    "fifo:agnostic": "FIFO gives each job the fastest type with room, so it looks at types",
+    "isolated:agnostic": "isolated shares do not depend on throughputs: it is blind already",
+    "isolated:ss": "an isolated job has its workers to itself",
+    "gandiva:ss": "gandiva shares workers already, in its own way",
+    "strategy-proof:agnostic": "blind to types, nobody can gain by misreporting throughputs",
+}
+
+_registered: dict[str, MakePolicy] = {}
 
 
 class UnknownPolicyError(PolicyError):
     """No policy of that name, or no parameter of that name; the message says which there are."""
+
+
+def register(name: str, make: MakePolicy) -> None:
+    """Have a policy of this process's own run under a name: a file's, or a test's."""
+    _registered[name] = make
+
+
+def names() -> list[str]:
+    """All names that ``resolve`` takes, in order."""
+    return sorted({*POLICIES, *_registered, *metadata.entry_points(group=GROUP).names})
+
+
+def find(name: str) -> MakePolicy:
+    """The policy of this name, not yet made.
+
+    Raises
+    ------
+    UnknownPolicyError
+        There is no such policy.
+    """
+    if name in _registered:
+        return _registered[name]
+    if name in POLICIES:
+        module, _, attribute = POLICIES[name].partition(":")
+        make: MakePolicy = getattr(import_module(module), attribute)
+        return make
+    for entry_point in metadata.entry_points(group=GROUP, name=name):
+        loaded: MakePolicy = entry_point.load()
+        return loaded
+    why = _MEANINGLESS.get(name) or _nearest(name, names())
+    raise UnknownPolicyError(f"policy {name!r} is not known; {why}")
 
 
 def resolve(name: str, parameters: Mapping[str, float | str] = {}) -> Policy:
@@ -62,10 +100,8 @@ def resolve(name: str, parameters: Mapping[str, float | str] = {}) -> Policy:
     UnknownPolicyError
         There is no such policy, or it has no such parameter.
     """
-    make = POLICIES.get(name)
-    if make is None:
-        raise UnknownPolicyError(f"policy {name!r} is not known; {_nearest(name, POLICIES)}")
-    known = _parameters(make)
+    make = find(name)
+    known = parameters_of(make)
     for parameter in parameters:
         if parameter not in known:
             raise UnknownPolicyError(
@@ -76,15 +112,22 @@ def resolve(name: str, parameters: Mapping[str, float | str] = {}) -> Policy:
 
 def needs(name: str, what: str) -> bool:
     """Whether a policy asks for what few do: ``previous`` rows, ``isolated`` time, ``pairs``."""
-    shares = what == "pairs" and ":ss" in name
-    return shares or bool(getattr(POLICIES.get(name), f"needs_{what}", False))
+    if what == "pairs" and ":ss" in name:
+        return True
+    try:
+        return bool(getattr(find(name), f"needs_{what}", False))
+    except UnknownPolicyError:
+        return False
 
 
-def _parameters(make: Any) -> list[str]:
-    return [field.name for field in dataclasses.fields(make)]
+def parameters_of(make: MakePolicy) -> dict[str, object]:
+    """{parameter: its default}; none for a policy that is no dataclass."""
+    if not dataclasses.is_dataclass(make):
+        return {}
+    return {field.name: field.default for field in dataclasses.fields(make)}
 
 
-def _nearest(name: str, known: Mapping[str, object] | list[str]) -> str:
+def _nearest(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, list(known), cutoff=0.5)
     if near:
         return f"did you mean {' or '.join(repr(n) for n in near)}?"

@@ -38,7 +38,7 @@ from schemas.events import (
     WorkerRegistered,
     WorkerReturned,
 )
-from services.policy.catalog import needs, resolve
+from services.policy.catalog import needs
 from services.policy.isolated import isolated_speeds
 from services.policy.jobs import blind
 from services.policy.problem import JobClass, PolicyError, Problem
@@ -146,10 +146,7 @@ class PolicyCore:
 
     def _configure(self, event: ClusterConfigured, now: float) -> Sequence[Decision]:
         self._config = event
-        try:
-            self._needs_progress = resolve(event.policy, event.policy_parameters).needs_progress
-        except PolicyError:
-            self._needs_progress = False  # The solve will say what is wrong.
+        self._needs_progress = needs(event.policy, "progress")
         self._unchanged.clear()
         return self._reset(now)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from schemas.domain import AllocationRow
 from schemas.events import AllocationComputed, AllocationFailed
-from services.policy.catalog import resolve
+from services.policy.catalog import POLICIES, resolve
+from services.policy.checks import fault
 from services.policy.core import Solve
 from services.policy.problem import Allocation, PolicyError, Problem
 
@@ -17,6 +18,10 @@ def carry_out(solve: Solve) -> AllocationComputed | AllocationFailed:
         return AllocationFailed(policy=solve.policy, reason=str(error))
     except Exception as error:  # noqa: BLE001  # a policy may be anybody's; the cluster goes on
         return AllocationFailed(policy=solve.policy, reason=f"{type(error).__name__}: {error}")
+    if solve.policy not in POLICIES:
+        wrong = fault(solve.problem, allocation)
+        if wrong is not None:
+            return AllocationFailed(policy=solve.policy, reason=f"it is no allocation: {wrong}")
     return as_event(solve.policy, solve.problem, allocation)
 
 
