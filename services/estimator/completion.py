@@ -24,6 +24,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+# Sums in one order on any machine; and threads would only get in each other's way here.
+torch.set_num_threads(1)
+
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 

@@ -5,17 +5,12 @@ The result is a pure function of the effect; what it says is recorded, and repla
 
 from __future__ import annotations
 
-import torch
-
 from schemas.domain import Throughput, ThroughputRow
 from schemas.events import ProfileRequested, ThroughputEstimated
 from services.estimator.effects import Fingerprint, PlanProfiles
 from services.estimator.fingerprint import base_type, library
 from services.estimator.profiling import plan
 from services.estimator.rates import rates_of, snapped
-
-# Sums in one order, whatever machine it is; the matrices are small.
-torch.set_num_threads(1)
 
 
 def carry_out(effect: PlanProfiles | Fingerprint) -> ProfileRequested | ThroughputEstimated:
