@@ -102,6 +102,11 @@ class _Filling:
     def run(self) -> _Stage:
         """Fill to the end; the stage at which the lowest entity came to its own."""
         held = np.zeros(len(self._work), dtype=bool)
+        if self._everybodys_best() is not None:
+            self._work = self._scale * self._reachable.max(axis=1)
+            curve = Curve(self._root, self._work)
+            nothing = np.zeros(len(self._arrays.num_workers))
+            return _Stage(self._lowest(curve, curve.total), nothing, ~held)
         worth = np.where(self._loads.any(axis=0), self._arrays.num_workers, 0.0)
         open_types, amount, stages = worth > 0, 0.0, list[_Stage]()
         caps = self._scale * self._reachable.max(axis=1)
@@ -178,8 +183,20 @@ class _Filling:
         prices: Floats = value * (gain / cost if cost > 0 else 0.0)
         return prices
 
+    def _everybodys_best(self) -> Floats | None:
+        """(members, worker types) everybody always on its best type, if that fits."""
+        rows, best = np.arange(len(self._work)), self._reachable.argmax(axis=1)
+        held = np.bincount(best, self._loads[rows, best], self._loads.shape[1])
+        if (held > 1).any():
+            return None
+        shares = np.zeros(self._reachable.shape)
+        shares[rows, best] = 1.0
+        return shares
+
     def shares(self) -> Floats:
         """(members, worker types) of one job, with the least worker time."""
+        if (unhindered := self._everybodys_best()) is not None:
+            return unhindered
         best = self._reachable.max(axis=1)
         needs = self._work / self._scale / best
         served = needs > 1e-12

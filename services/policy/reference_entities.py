@@ -56,7 +56,7 @@ def hierarchical(problem: Problem, dual_tolerance: float = 1e-7) -> dict[str, fl
         if program.status != cvxpy.OPTIMAL:
             raise SolverError(f"cvxpy with HiGHS: {program.status}")
         # The rounding of one step must not keep the next from starting.
-        reached.value = (reached.value + float(h.value) * growth.value) * (1 - 1e-11)
+        reached.value = (reached.value + float(h.value) * growth.value) * (1 - 1e-9)
         can_rise &= rises.dual_value * growth.value <= dual_tolerance
     return dict(zip(jobs.ids, reached.value.tolist(), strict=True))
 

@@ -11,10 +11,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from schemas.domain import Entity
+from schemas.events import AllocationFailed
 from services.policy import reference_entities
+from services.policy.core import Solve
 from services.policy.hierarchical import Hierarchical
 from services.policy.las import Las
 from services.policy.problem import Allocation, JobClass, Problem, ProblemError
+from services.policy.solve import carry_out
 from tests.policy.problems import job_class, problem, problems, shares, violation
 
 
@@ -150,7 +153,7 @@ def test_first_in_first_out_inside_an_entity_feeds_the_head_alone() -> None:
     asked = under(entities, queue, others, workers=3)
     found = {job: float(x[0]) for job, x in shares(asked, Hierarchical().solve(asked)).items()}
     rest = 3 * 2.5 / 3.5 - 2
-    assert found["early"] == found["middle"] == 1.0
+    assert found["early"] == found["middle"] == pytest.approx(1.0, abs=1e-7)
     assert found["late"] == pytest.approx(rest, abs=1e-7)
 
 
@@ -256,3 +259,11 @@ def test_a_queue_without_ranks_has_no_order() -> None:
     )
     with pytest.raises(ProblemError, match=r"class 0 \(x\): arrival_ranks has 0 values, .* 2 jobs"):
         Hierarchical().solve(under((Entity(entity_id="q", policy="fifo"),), unranked))
+
+
+def test_a_circle_of_entities_is_a_failed_allocation_not_an_exception() -> None:
+    """On the log it is an event that names the circle; the last allocation stays in force."""
+    circle = (Entity(entity_id="a", parent="b"), Entity(entity_id="b", parent="a"))
+    event = carry_out(Solve("hierarchical", {}, under(circle, job_class(1.0))))
+    assert isinstance(event, AllocationFailed)
+    assert "a -> b -> a" in event.reason
