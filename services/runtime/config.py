@@ -52,6 +52,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str = "info"
     #: By default, unless a terminal reads along.
     log_json: bool | None = None
+    #: Whether it stops when whoever started it is gone.
+    end_with_parent: bool = False
 
 
 class MechanismSettings(msgspec.Struct, frozen=True, kw_only=True):

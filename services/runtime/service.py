@@ -26,6 +26,7 @@ from services.runtime.clock import LogClock
 from services.runtime.config import ConfigError, LogSettings, Settings
 from services.runtime.health import serve_health
 from services.runtime.jetstream import JetStreamLog
+from services.runtime.lifeline import end_with_parent
 from services.runtime.live_log import LogUnavailableError
 from services.runtime.log import LogError
 from services.runtime.presence import NatsPresence
@@ -92,6 +93,8 @@ def main(name: str, wire: Wire, arguments: Sequence[str] | None = None) -> int:
         parser.exit(WRONG_USAGE, f"gavel-{name}: {error}\n")
     logs.configure(level=settings.service.log_level, json=settings.service.log_json)
     logger = logs.logger(name)
+    if settings.service.end_with_parent:
+        end_with_parent()
     try:
         asyncio.run(_run(name, wire, settings, logger))
     except ConfigError as error:

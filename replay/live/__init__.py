@@ -1,0 +1,1 @@
+"""The command line against a cluster that runs: start it, submit to it, look at it."""

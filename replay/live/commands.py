@@ -1,0 +1,268 @@
+"""The commands that ask or tell a running cluster something; the work is in ``actions.py``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from replay.cli_options import examples
+
+job_app = typer.Typer(no_args_is_help=True, help="Look at one job.")
+policy_app = typer.Typer(no_args_is_help=True, help="Change how the cluster is shared.")
+
+Nats = Annotated[
+    str, typer.Option("--nats", metavar="URL,...", help="Servers of another cluster's log.")
+]
+Name = Annotated[str, typer.Option("--cluster-name", help="Its name, where not `main`.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, no tables.")]
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="A job id.")]
+
+
+def up(
+    *,
+    emulate: Annotated[
+        str, typer.Option(metavar="TYPE=N,...", help="Imagine accelerators; tasks keep their pace.")
+    ] = "",
+    server_size: Annotated[int, typer.Option(min=0, help="Workers to an imagined server.")] = 0,
+    in_process: Annotated[
+        bool, typer.Option("--in-process", help="No processes either: tasks are sums.")
+    ] = False,
+    round: Annotated[  # noqa: A002 - as the option is called
+        float | None, typer.Option(help="Seconds a round lasts (360, or as it was).")
+    ] = None,
+    policy: Annotated[str, typer.Option(help="One of `gavel policies` (las, or as it was).")] = "",
+    throughputs: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Steps/s (a built-in table).")
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return once it is up, and leave it running.")
+    ] = False,
+) -> int:
+    """Start a cluster on this machine: log, services, workers. State is under GAVEL_HOME."""
+    from replay.live import actions  # noqa: PLC0415 - numpy and the network take a while to load
+    from replay.live.up import Options  # noqa: PLC0415 - as above
+
+    options = Options(
+        emulate=emulate,
+        server_size=server_size,
+        in_process=in_process,
+        round_s=round,
+        policy=policy,
+        throughputs=throughputs,
+    )
+    return actions.up(options, detach=detach)
+
+
+def down() -> int:
+    """Stop the cluster of this machine; tasks save first. Its log stays."""
+    from replay.live import actions  # noqa: PLC0415 - see up
+
+    return actions.down()
+
+
+def status(nats: Nats = "", cluster: Name = "", *, json: Json = False) -> int:
+    """Print which services there are, who leads, how far behind each is, and the last round."""
+    from replay.live import actions  # noqa: PLC0415 - see up
+
+    return actions.status(nats, cluster, json=json)
+
+
+def submit(
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="-- COMMAND", help="What each rank runs.")
+    ] = None,
+    *,
+    file: Annotated[Path | None, typer.Option(help="A job in TOML; options go before.")] = None,
+    id: Annotated[str, typer.Option(help="Its name (one is made up).")] = "",  # noqa: A002 - as above
+    type: Annotated[str, typer.Option(help="Job type, by which its speed is known.")] = "",  # noqa: A002 - as above
+    steps: Annotated[float | None, typer.Option(help="Steps in all, over all ranks.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Workers it runs on at once (1).")] = None,
+    weight: Annotated[float | None, typer.Option(help="Priority weight (1).")] = None,
+    on: Annotated[str, typer.Option(metavar="TYPE,...", help="Worker types it may use.")] = "",
+    throughput: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TYPE=STEPS/S", help="Declare its speed; may be repeated."),
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Variable; may be repeated.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check it and print it; submit nothing.")
+    ] = False,
+    nats: Nats = "",
+    cluster: Name = "",
+    json: Json = False,
+) -> int:
+    """Submit a job; returns once it is stored and admitted."""
+    from replay.live import actions  # noqa: PLC0415 - see up
+    from replay.live.jobs import pairs  # noqa: PLC0415 - see up
+
+    given = {
+        "job_id": id or None,
+        "job_type": type or None,
+        "total_steps": steps,
+        "scale_factor": workers,
+        "priority_weight": weight,
+        "allowed_worker_types": [part for part in on.split(",") if part] or None,
+        "declared_throughputs": pairs("--throughput", throughput or []) or None,
+        "environment": pairs("--env", env or []) or None,
+    }
+    typed = {name: value for name, value in given.items() if value is not None}
+    request = actions.Submission(typed, tuple(command or ()), file, dry_run=dry_run)
+    return actions.submit(request, nats, cluster, json=json)
+
+
+def jobs(
+    nats: Nats = "",
+    cluster: Name = "",
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="Also those that have ended.")] = False,
+    json: Json = False,
+) -> int:
+    """List jobs."""
+    from replay.live import actions  # noqa: PLC0415 - see up
+
+    return actions.jobs(nats, cluster, everything=everything, json=json)
+
+
+@job_app.command("show")
+def job_show(job: JobId, nats: Nats = "", cluster: Name = "", *, json: Json = False) -> int:
+    """Print what there is to know of a job: how far, where, what it is entitled to."""
+    from replay.live import actions  # noqa: PLC0415 - see up
+
+    return actions.job_show(job, nats, cluster, json=json)
+
+
+def workers(nats: Nats = "", cluster: Name = "", *, json: Json = False) -> int:
+    """List workers, and what runs on each."""
+    from replay.live import actions  # noqa: PLC0415 - see up
+
+    return actions.workers(nats, cluster, json=json)
+
+
+def allocation(nats: Nats = "", cluster: Name = "", *, json: Json = False) -> int:
+    """Print the shares that the policy wants jobs to have now."""
+    from replay.live import actions  # noqa: PLC0415 - see up
+
+    return actions.allocation(nats, cluster, json=json)
+
+
+def rounds(
+    nats: Nats = "",
+    cluster: Name = "",
+    *,
+    number: Annotated[int, typer.Option("-n", min=1, max=1000, help="How many.")] = 20,
+    json: Json = False,
+) -> int:
+    """List the last rounds."""
+    from replay.live import actions  # noqa: PLC0415 - see up
+
+    return actions.rounds(nats, cluster, number, json=json)
+
+
+def cancel(job: JobId, nats: Nats = "", cluster: Name = "", *, json: Json = False) -> int:
+    """Cancel a job."""
+    from replay.live import actions  # noqa: PLC0415 - see up
+
+    return actions.cancel(job, nats, cluster, json=json)
+
+
+def drain(
+    worker: Annotated[str, typer.Argument(help="A worker id.")] = "",
+    nats: Nats = "",
+    cluster: Name = "",
+    *,
+    server: Annotated[str, typer.Option(help="All workers of a server instead.")] = "",
+    json: Json = False,
+) -> int:
+    """Empty a worker, or a server's, at the end of the round; it is leased no more."""
+    from replay.live import actions  # noqa: PLC0415 - see up
+
+    return actions.drain(worker, server, nats, cluster, json=json)
+
+
+def logs(
+    job: JobId,
+    *,
+    rank: Annotated[int, typer.Option(min=0, help="Of which rank.")] = 0,
+    lines: Annotated[int, typer.Option("-n", min=0, help="How many; 0: all.")] = 100,
+) -> int:
+    """Print what a job has printed on this machine, under its newest lease."""
+    from replay.live import actions  # noqa: PLC0415 - see up
+
+    return actions.logs(job, rank, lines)
+
+
+def wait(
+    job: JobId,
+    nats: Nats = "",
+    cluster: Name = "",
+    *,
+    timeout: Annotated[float | None, typer.Option(help="Seconds, then give up.")] = None,
+    json: Json = False,
+) -> int:
+    """Wait for a job's end; exit code 0 if it is complete, 1 otherwise."""
+    from replay.live import actions  # noqa: PLC0415 - see up
+
+    return actions.wait(job, timeout, nats, cluster, json=json)
+
+
+@policy_app.command("set")
+def policy_set(
+    name: Annotated[str, typer.Argument(help="One of `gavel policies`.")],
+    nats: Nats = "",
+    cluster: Name = "",
+    *,
+    parameter: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="May be repeated.")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Share the cluster by another policy, from the next round on."""
+    from replay.live import actions  # noqa: PLC0415 - see up
+    from replay.live.jobs import pairs  # noqa: PLC0415 - see up
+
+    parameters = pairs("--parameter", parameter or [])
+    return actions.policy_set(name, parameters, nats, cluster, json=json)
+
+
+def fetch(
+    out: Annotated[Path, typer.Argument(help="A log file; compressed if it ends in .zst.")],
+    nats: Nats = "",
+    cluster: Name = "",
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
+) -> int:
+    """Write the cluster's log to a file, to be verified, replayed, kept."""
+    from replay.live import actions  # noqa: PLC0415 - see up
+
+    return actions.fetch(out, nats, cluster, force=force)
+
+
+def add_to(app: typer.Typer, log_app: typer.Typer) -> None:
+    """Make the commands known."""
+    app.command(epilog=examples("gavel up --emulate v100=2 --round 10 --detach"))(up)
+    app.command(
+        epilog=examples(
+            "gavel submit --file job.toml",
+            "gavel submit --type 'ResNet-18 (batch size 64)' --steps 5000 -- python train.py",
+        )
+    )(submit)
+    for command in (
+        down,
+        status,
+        jobs,
+        workers,
+        allocation,
+        rounds,
+        cancel,
+        drain,
+        logs,
+        wait,
+    ):
+        app.command()(command)
+    app.add_typer(job_app, name="job")
+    app.add_typer(policy_app, name="policy")
+    log_app.command(epilog=examples("gavel log fetch today.jsonl.zst"))(fetch)

@@ -1,0 +1,157 @@
+"""A job as people write it, on the command line or in TOML, made into one that can be submitted."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shlex
+import tomllib
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from replay.cli_options import OptionError
+from replay.live.picture import Picture
+from schemas.domain import JobSpec
+from schemas.subjects import is_safe_name
+from services.mechanism.admission import hopeless, refusal
+
+#: Words in the names of variables whose values nobody else should read.
+_SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
+_BY_REFERENCE = "secret:"
+#: Fields that traces have, and that make no sense for a job that is submitted now.
+_OF_TRACES = ("arrival_s", "duration_s", "reference_type")
+
+
+class JobFileError(Exception):
+    """A job file is wrong; the message names file, line and key, and what would be right."""
+
+
+def read_job(path: Path) -> dict[str, Any]:
+    """Keys and values of a job file.
+
+    Raises
+    ------
+    JobFileError
+        It cannot be read, is no TOML, or has a key that no job has.
+    """
+    try:
+        text = path.read_text()
+        found = tomllib.loads(text)
+    except OSError as error:
+        raise JobFileError(f"{path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise JobFileError(f"{path} is no TOML: {error}") from None
+    known = [f for f in JobSpec.__struct_fields__ if f not in _OF_TRACES]
+    for key in found:
+        if key not in known:
+            near = get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+            raise JobFileError(f"{path}, line {_line(text, key)}: {key!r} is no key; {hint}")
+    return found
+
+
+def build_job(
+    given: Mapping[str, Any], command: Sequence[str], workdir: Path, source: str
+) -> JobSpec:
+    """The job of these fields.
+
+    Parameters
+    ----------
+    given : by the names of ``JobSpec``
+    command : what was typed behind ``--``, or empty
+    workdir : where it was typed
+    source : the file, or the command line, for messages
+
+    Raises
+    ------
+    JobFileError
+        A field is missing, or is not what it must be.
+    """
+    fields = dict(given)
+    if command:
+        fields["command"] = shlex.join(command)
+    fields.setdefault("job_type", "")
+    fields.setdefault("job_id", _new_id(fields["job_type"] or "job"))
+    fields.setdefault("workdir", str(workdir))
+    if not fields["job_type"]:
+        raise JobFileError(f"{source}: job_type is missing: its throughput is looked up by it")
+    try:
+        job = msgspec.convert(fields, JobSpec)
+    except msgspec.ValidationError as error:
+        raise JobFileError(f"{source}: {error}") from None
+    if not is_safe_name(job.job_id):
+        raise JobFileError(
+            f"{source}: job_id is {job.job_id!r}; expected 1 to 64 letters, digits, '_' or '-'"
+        )
+    for name, value in job.environment.items():
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise JobFileError(f"{source}: environment has {name!r}, which is no variable's name")
+        if _is_literal_secret(name, value):
+            raise JobFileError(
+                f"{source}: environment {name} looks like a secret, and whatever is submitted can "
+                f"be read in the log: write {_BY_REFERENCE}NAME, and put NAME into the workers' "
+                "secrets_file"
+            )
+    return job
+
+
+def cannot_run(job: JobSpec, picture: Picture) -> str | None:
+    """Why the job can never run on the cluster as it is, with numbers; None if it can, or may."""
+    reason = refusal(job, picture.counts)
+    if reason is not None:
+        return reason
+    speeds = picture.class_speeds.get((job.job_type, job.scale_factor))
+    if speeds is None and picture.table is not None:
+        for row in picture.table.rows:
+            if (row.job_type, row.scale_factor) == (job.job_type, job.scale_factor):
+                speeds = {cell.worker_type: cell.steps_per_s for cell in row.alone}
+    if speeds is None and job.declared_throughputs:
+        speeds = dict(job.declared_throughputs)
+    if speeds is not None:
+        return hopeless(job, speeds, picture.counts)
+    learns = picture.config is not None and picture.config.estimator == "learned"
+    if picture.table is None or learns:
+        return None
+    known = sorted({row.job_type for row in picture.table.rows})
+    near = get_close_matches(job.job_type, known, n=1)
+    return (
+        f"no throughput of job type {job.job_type!r} on {job.scale_factor} workers is known"
+        f"{f'; did you mean {near[0]!r}?' if near else ''}: declare it (--throughput TYPE=STEPS/S)"
+    )
+
+
+def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """Read ``NAME=VALUE`` texts.
+
+    Raises
+    ------
+    OptionError
+        One is none.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise OptionError(option, text, "NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def _is_literal_secret(name: str, value: str) -> bool:
+    words = name.upper()
+    return any(word in words for word in _SECRET_WORDS) and not value.startswith(_BY_REFERENCE)
+
+
+def _new_id(job_type: str) -> str:
+    """A name that nobody else has, and that says what it is."""
+    words = re.sub(r"[^a-z0-9]+", "-", job_type.lower()).strip("-")[:40] or "job"
+    return f"{words}-{secrets.token_hex(4)}"
+
+
+def _line(text: str, key: str) -> int:
+    pattern = re.compile(rf"\s*\[?\s*[\"']?{re.escape(key)}[\"']?\s*[=\].]")
+    return next((n for n, line in enumerate(text.splitlines(), 1) if pattern.match(line)), 1)

@@ -1,0 +1,186 @@
+"""What ``gavel status``, ``jobs`` and the like print: text and layout of a ``Picture``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from replay.live.picture import JobLine, Picture, RoundLine, WorkerLine
+from replay.views import duration
+from schemas.events import AllocationComputed
+
+
+class ServiceLine(msgspec.Struct, kw_only=True):
+    """One service."""
+
+    service: str
+    #: The replica that leads; empty if none answers.
+    leader: str
+    epoch: int
+    #: Of those started by `gavel up` on this machine.
+    lag_records: int | None = None
+    open_decisions: int | None = None
+
+
+class Status(msgspec.Struct, kw_only=True):
+    """A cluster at a glance."""
+
+    cluster: str
+    services: list[ServiceLine]
+    records: int
+    log_bytes: int
+    log_max_bytes: int
+    jobs: dict[str, int]
+    workers: dict[str, int]
+    last_round: RoundLine | None
+
+
+def job_counts(picture: Picture) -> dict[str, int]:
+    """{status: jobs}."""
+    return dict(sorted(Counter(job.status for job in picture.jobs.values()).items()))
+
+
+def worker_counts(picture: Picture) -> dict[str, int]:
+    """{``TYPE STATE``: workers}."""
+    found = Counter(f"{w.worker_type} {w.state}" for w in picture.workers.values())
+    return dict(sorted(found.items()))
+
+
+def status(found: Status) -> RenderableType:
+    """The services, and a few lines on everything else."""
+    table = _table("service", "leader", "epoch", "lag", "open")
+    for line in found.services:
+        leader = line.leader or Text("away", style="bold red")
+        table.add_row(
+            line.service,
+            leader,
+            str(line.epoch),
+            _or_dash(line.lag_records),
+            _or_dash(line.open_decisions),
+        )
+    share = found.log_bytes / found.log_max_bytes
+    lines = [
+        f"log: {found.records:,} records, {found.log_bytes / 1e6:.1f} MB, {share:.1%} of its room",
+        f"jobs: {_listed(found.jobs)}",
+        f"workers: {_listed(found.workers)}",
+    ]
+    last = found.last_round
+    if last is not None:
+        lines.append(
+            f"round {last.round_id}: {last.jobs} jobs; {last.granted} leases granted, "
+            f"{last.renewed} renewed, {last.ended} ended"
+        )
+    return Group(table, *lines)
+
+
+def jobs(lines: Sequence[JobLine], now_s: float) -> RenderableType:
+    """One job a line."""
+    table = _table("job", "type", "workers", "status", "done", "for", "on")
+    for job in lines:
+        table.add_row(
+            job.job_id,
+            job.job_type,
+            str(job.scale_factor),
+            job.status,
+            _done(job),
+            duration((job.ended_s or now_s) - job.submitted_s),
+            ", ".join(job.worker_ids[:2]) + (" ..." if len(job.worker_ids) > 2 else ""),
+        )
+    return table
+
+
+def job(line: JobLine, picture: Picture) -> RenderableType:
+    """All of one job."""
+    table = _table("", "")
+    table.show_header = False
+    speeds = picture.job_speeds.get(line.job_id) or picture.class_speeds.get(
+        (line.job_type, line.scale_factor), {}
+    )
+    shown = {
+        "job": line.job_id,
+        "type": line.job_type,
+        "workers": str(line.scale_factor),
+        "weight": f"{line.priority_weight:g}",
+        "status": line.status + (f": {line.reason}" if line.reason else ""),
+        "steps": f"{line.steps:g} of {line.total_steps:g}, {line.checkpointed_steps:g} saved"
+        if line.total_steps
+        else "-",
+        "for": duration((line.ended_s or picture.at_s) - line.submitted_s),
+        "leases": str(line.leases),
+        "on": ", ".join(line.worker_ids) or "-",
+        "share": _listed({t: round(share, 3) for t, share in sorted(line.shares.items())}),
+        "steps/s": _listed({t: round(rate, 3) for t, rate in sorted(speeds.items())}),
+        "command": line.command or "-",
+    }
+    for name, value in shown.items():
+        table.add_row(name, value)
+    return table
+
+
+def workers(lines: Sequence[WorkerLine]) -> RenderableType:
+    """One worker a line."""
+    table = _table("worker", "type", "server", "service", "state", "runs")
+    for worker in lines:
+        table.add_row(
+            worker.worker_id,
+            worker.worker_type,
+            worker.server_id,
+            worker.reporter,
+            worker.state,
+            ", ".join(worker.job_ids),
+        )
+    return table
+
+
+def allocation(found: AllocationComputed, picture: Picture) -> RenderableType:
+    """Shares by job and worker type."""
+    types = sorted({t for row in found.rows for t in row.shares} | set(picture.counts))
+    table = _table("jobs", *types)
+    for row in found.rows:
+        for combination in row.combinations:
+            cells = [f"{row.shares[t]:.3f}" if t in row.shares else "" for t in types]
+            table.add_row(" + ".join(combination), *cells)
+    notes = [f"policy {found.policy}, {duration(picture.at_s - picture.allocated_at_s)} old"]
+    if found.prices:
+        notes.append(f"prices: {_listed({t: round(p, 6) for t, p in found.prices.items()})}")
+    notes += [f"{job_id}: {why}" for job_id, why in found.set_aside.items()]
+    return Group(table, *notes)
+
+
+def rounds(lines: Sequence[RoundLine], now_s: float) -> RenderableType:
+    """One round a line."""
+    table = _table("round", "started", "lasts", "jobs", "granted", "renewed", "ended")
+    for line in lines:
+        ago_s = now_s - line.starts_at_s
+        table.add_row(
+            str(line.round_id),
+            f"{duration(ago_s)} ago" if ago_s >= 0 else f"in {duration(-ago_s)}",
+            duration(line.ends_at_s - line.starts_at_s),
+            *map(str, (line.jobs, line.granted, line.renewed, line.ended)),
+        )
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for column in columns:
+        table.add_column(column)
+    return table
+
+
+def _done(job: JobLine) -> str:
+    return f"{job.steps / job.total_steps:.1%}" if job.total_steps else "-"
+
+
+def _or_dash(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _listed(found: dict[str, int] | dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:g}" for name, value in found.items()) or "none"
