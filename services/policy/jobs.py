@@ -10,10 +10,14 @@ import msgspec
 import numpy as np
 
 from schemas.domain import AllocationRow
-from services.policy.classes import SHARE_UNIT, ClassArrays, round_to_units
+from services.policy.classes import SHARE_UNIT, ClassArrays
 from services.policy.division import Division
 from services.policy.problem import JobClass, Problem, ProblemError
 from services.policy.solver import Floats, Ints
+
+_UNITS = round(1 / SHARE_UNIT)
+#: Part of a unit that may be a solver's noise.
+_NOISE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,7 @@ def job_rows(
     """One row for each group of jobs that have the same."""
     sizes = np.bincount(division.groups, minlength=len(division.rows)).astype(float)
     demands = arrays.scale_factors[division.rows] * sizes
-    units = round_to_units(division.shares, demands, arrays.num_workers)
+    units = round_by_fractions(division.shares, demands, arrays.num_workers)
     by_group = np.argsort(division.groups, kind="stable")
     combinations = tuple(zip([jobs.ids[i] for i in by_group.tolist()], strict=True))
     ends = np.cumsum(sizes.astype(np.int64))
@@ -111,6 +115,51 @@ def job_rows(
     )
 
 
+def round_by_fractions(shares: Floats, demands: Floats, num_workers: Floats) -> Ints:
+    """Shares as whole multiples of ``SHARE_UNIT`` that break no constraint, none much smaller.
+
+    A unit is nothing to half of a worker's time and much to a thousandth, which can be all that
+    a short job needs. So shares are rounded up. Where that is more than a job's time, its largest
+    share gives a unit back; where more than a type's workers, all that are no whole units lose
+    the same fraction before they are rounded up, as little as will do.
+
+    Parameters
+    ----------
+    shares, demands, num_workers : (groups, worker types), (groups,), (worker types,)
+        See ``classes.round_to_units``.
+    """
+    exact = np.maximum(shares, 0.0) * _UNITS
+    units: Ints = np.ceil(exact - _NOISE).astype(np.int64)
+    while len(over := np.flatnonzero(units.sum(axis=1) > _UNITS)):
+        units[over, units[over].argmax(axis=1)] -= 1
+    whole_demands = np.rint(demands).astype(np.int64)
+    limits = np.rint(num_workers).astype(np.int64) * _UNITS
+    for column in np.flatnonzero(whole_demands @ units > limits):
+        limit = int(limits[column])
+        units[:, column] = _fit(units[:, column], exact[:, column], whole_demands, limit)
+    return units
+
+
+def _fit(units: Ints, exact: Floats, demands: Ints, limit: int) -> Ints:
+    """(groups,) units of one type, (groups,), less what makes them fit."""
+    whole = np.abs(exact - units) <= _NOISE
+
+    def less(fraction: float) -> Ints:
+        left = np.ceil(exact * (1 - fraction) - _NOISE).astype(np.int64)
+        return np.where(whole & (fraction < 1), units, np.clip(left, 0, units))
+
+    too_little, enough = 0.0, float(demands @ units - limit) / float(demands @ exact)
+    while demands @ less(enough) > limit:
+        too_little, enough = enough, min(1.0, 2 * enough)
+    for _ in range(10):
+        middle = (too_little + enough) / 2
+        if demands @ less(middle) > limit:
+            too_little = middle
+        else:
+            enough = middle
+    return less(enough)
+
+
 def _named(problem: Problem, units: Ints) -> list[dict[str, float]]:
     """(groups,) {worker type: share}, without the types that a group does not use."""
     used = units > 0
@@ -120,7 +169,7 @@ def _named(problem: Problem, units: Ints) -> list[dict[str, float]]:
         groups = np.flatnonzero(patterns == pattern)
         types = np.flatnonzero(used[groups[0]])
         names = [problem.worker_types[j] for j in types]
-        of_types = [(units[groups, j] / round(1 / SHARE_UNIT)).tolist() for j in types]
+        of_types = [(units[groups, j] / _UNITS).tolist() for j in types]
         for group, shares in zip(groups.tolist(), zip(*of_types, strict=True), strict=True):
             named[group] = dict(zip(names, shares, strict=True))
     return named
