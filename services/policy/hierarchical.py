@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,9 @@ from services.policy.pieces import piece_rows
 from services.policy.problem import Allocation, Problem
 from services.policy.solver import Floats
 from services.policy.water_filling import Needs
+
+#: Its result depends on its arguments in ways that no type checker follows.
+_root: Any = brentq
 
 #: Relative distance below which two amounts of work are one.
 _SAME = 1e-9
@@ -155,7 +159,7 @@ class _Filling:
             return curve.total
         if missing(done) >= 0:
             return done
-        amount: float = brentq(missing, done, curve.total, xtol=1e-15 * curve.total, rtol=1e-15)
+        amount: float = _root(missing, done, curve.total, xtol=1e-15 * curve.total, rtol=1e-15)
         return amount
 
     def _needs(self, curve: Curve, amount: float) -> Floats:
