@@ -1,0 +1,268 @@
+"""Jobs nobody knows: profiled, matched, and measured while they run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from replay.traces.tables import builtin_table
+from schemas.domain import JobSpec, PairThroughput, ProfileCell, Throughput, ThroughputRow
+from schemas.events import (
+    ClusterConfigured,
+    JobCompleted,
+    JobSubmitted,
+    LeasesChanged,
+    ProfileRequested,
+    ThroughputEstimated,
+    ThroughputTableImported,
+    WorkerRegistered,
+)
+from services.estimator import learning
+from tests.estimator.play import REPORTER, Find, Play, estimates, rates
+
+LEARNED = ClusterConfigured(policy="las:ss", estimator="learned")
+UNNAMED = ClusterConfigured(policy="las:ss", estimator="learned", trust_job_types=False)
+TABLE = builtin_table()
+IMPORTED = ThroughputTableImported(source="built-in", rows=TABLE.rows())
+KNOWN = next(job_type for job_type, _ in TABLE.classes() if job_type.startswith("ResNet-18"))
+
+
+def worker(worker_type: str) -> WorkerRegistered:
+    """One accelerator."""
+    return WorkerRegistered(
+        worker_id=worker_type, worker_type=worker_type, server_id="s", reporter=REPORTER
+    )
+
+
+WORKERS = tuple(map(worker, ("k80", "p100", "v100")))
+
+
+def submitted(job_type: str = "?", job_id: str = "a", **facts: Any) -> JobSubmitted:
+    """A job of one worker."""
+    spec = JobSpec(job_id=job_id, job_type=job_type, total_steps=1e6, **facts)
+    return JobSubmitted(job=spec)
+
+
+def as_if(job_type: str, times: float = 1.0) -> Find:
+    """Profiles of a job that is a known one, so many times as fast."""
+
+    def find(cell: ProfileCell) -> tuple[float, float] | str:
+        if not cell.beside:
+            return (times * (TABLE.alone(job_type, 1, cell.worker_type) or 0.0), 0.0)
+        pair = TABLE.beside(job_type, cell.beside, 1, cell.worker_type)
+        assert pair is not None
+        return (times * pair[0], pair[1])
+
+    return find
+
+
+def test_an_unknown_job_runs_on_a_provisional_estimate_until_it_is_matched() -> None:
+    """First what jobs make on average, without confidence; then class, multiplier, confidence."""
+    play = Play(LEARNED, *WORKERS, IMPORTED)
+    first, request = play.tell(submitted())
+    assert isinstance(first, ThroughputEstimated)
+    assert (first.source, first.confidence, first.row.job_type) == ("provisional", 0.0, "")
+    assert all(rate > 0 for rate in rates(first).values())
+    assert isinstance(request, ProfileRequested)
+    learned, of_class = estimates(play.profile(request, as_if(KNOWN, times=2.0)))
+    assert (learned.source, learned.job_id, learned.row.job_type) == ("learned", "a", KNOWN)
+    assert learned.multiplier == pytest.approx(2.0, rel=0.01)
+    assert 0 < learned.confidence <= 1
+    for worker_type, rate in rates(learned).items():
+        known = TABLE.alone(KNOWN, 1, worker_type)
+        assert known is not None
+        assert rate == pytest.approx(2 * known, rel=0.011)
+    assert (of_class.job_id, of_class.row.job_type) == ("", KNOWN)
+
+
+def test_jobs_alike_but_for_noise_get_equal_estimates() -> None:
+    """Rates within 1 % of the class's are the class's: policies then see one class of jobs."""
+    play = Play(LEARNED, *WORKERS, IMPORTED)
+    found = []
+    for job_id, times in (("a", 1.0), ("b", 1.006), ("c", 0.995)):
+        play.tell(submitted(job_id=job_id))
+        found += estimates(play.profile(play.asked(job_id), as_if(KNOWN, times)))
+    rows = [each.row for each in found if each.job_id]
+    assert len(rows) == 3
+    assert rows[0] == rows[1] == rows[2]
+
+
+def test_a_name_the_table_knows_is_believed_unless_told_otherwise() -> None:
+    """By name: the class, and no profile. Names not trusted: profiled like any other."""
+    trusting, wary = (Play(config, *WORKERS, IMPORTED) for config in (LEARNED, UNNAMED))
+    (estimate,) = trusting.tell(submitted(KNOWN))
+    assert isinstance(estimate, ThroughputEstimated)
+    assert (estimate.source, estimate.job_id) == ("table", "")
+    provisional, request = wary.tell(submitted(KNOWN))
+    assert isinstance(provisional, ThroughputEstimated)
+    assert provisional.row.job_type == ""
+    assert isinstance(request, ProfileRequested)
+
+
+def test_without_workers_an_unknown_job_waits() -> None:
+    """Nothing can be measured anywhere; with the first workers it goes on."""
+    play = Play(LEARNED, IMPORTED)
+    assert play.tell(submitted()) == []
+    provisional, request = play.tell(worker("v100"))
+    assert isinstance(provisional, ThroughputEstimated)
+    assert isinstance(request, ProfileRequested)
+    assert {cell.worker_type for cell in request.cells} == {"v100"}
+
+
+def test_without_references_a_job_is_what_it_is_measured_to_be() -> None:
+    """Profiled alone on each type; there is nothing to match it with."""
+    play = Play(LEARNED, *WORKERS)
+    provisional, request = play.tell(submitted())
+    assert isinstance(provisional, ThroughputEstimated)
+    assert rates(provisional) == {"k80": 1.0, "p100": 1.0, "v100": 1.0}
+    assert isinstance(request, ProfileRequested)
+    truth = {"k80": 2.0, "p100": 3.0, "v100": 5.0}
+    (found,) = estimates(play.profile(request, lambda cell: (truth[cell.worker_type], 0.0)))
+    assert rates(found) == truth
+
+
+def test_a_job_that_runs_nowhere_is_said_to() -> None:
+    """It fits on no type: a row of zeros, which admission rejects with the numbers."""
+    play = Play(LEARNED, *WORKERS, IMPORTED)
+    play.tell(submitted())
+    (found,) = estimates(play.profile(play.asked("a"), lambda _: "does_not_fit"))
+    assert set(rates(found).values()) == {0.0}
+
+
+@pytest.mark.parametrize(
+    "nothing", ["failed", (0.0, 0.0), (float("nan"), 1.0), (-1.0, 0.0), (float("inf"), 0.0)]
+)
+def test_a_profile_that_fails_says_nothing(nothing: tuple[float, float] | str) -> None:
+    """It failed, counted no step, or reported no number: the others must do."""
+    play = Play(LEARNED, *WORKERS, IMPORTED)
+    play.tell(submitted())
+    request = play.asked("a")
+    lost = request.cells[-1]
+    find = as_if(KNOWN)
+    learned, _ = estimates(
+        play.profile(request, lambda cell: nothing if cell == lost else find(cell))
+    )
+    assert learned.row.job_type == KNOWN
+    assert len(play.effects[-1].measured) == len(request.cells) - 1  # type: ignore[union-attr] # the last effect is the match
+
+
+def test_a_job_whose_profiles_all_fail_keeps_its_provisional_estimate() -> None:
+    """Until its own leases say more."""
+    play = Play(LEARNED, *WORKERS, IMPORTED)
+    play.tell(submitted())
+    assert play.profile(play.asked("a"), lambda _: "failed") == []
+    (found,) = estimates(play.run_round("a", "v100", 7.0))
+    assert rates(found)["v100"] == pytest.approx(7.0)
+
+
+def test_a_profile_that_never_returns_is_not_waited_for_for_ever() -> None:
+    """The mechanism revokes its lease; the job is matched with what the others found."""
+    play = Play(LEARNED, *WORKERS, IMPORTED)
+    play.tell(submitted())
+    *cells, lost = play.asked("a").cells
+    lease_id = play.grant("a", lost)
+    find = as_if(KNOWN)
+    for cell in cells:
+        assert play.measure("a", cell, find(cell)) == []
+    over = LeasesChanged(round_id=0, revoked=(lease_id,), reason="no word")
+    assert estimates(play.tell(over))[0].row.job_type == KNOWN
+
+
+def test_profiles_of_a_job_that_is_over_are_no_news() -> None:
+    """They may come late; nothing follows from them."""
+    play = Play(LEARNED, *WORKERS, IMPORTED)
+    play.tell(submitted())
+    request = play.asked("a")
+    play.tell(JobCompleted(job_id="a", steps=1.0))
+    assert play.profile(request, as_if(KNOWN)) == []
+
+
+def test_what_is_measured_while_profiles_are_out_is_not_lost() -> None:
+    """A lease's measurement on one type stands beside the match."""
+    play = Play(LEARNED, *WORKERS, IMPORTED)
+    play.tell(submitted())
+    play.run_round("a", "v100", 7.0)
+    learned = estimates(play.profile(play.asked("a"), as_if(KNOWN)))[0]
+    assert learned.row.job_type == KNOWN
+    again = estimates(play.run_round("a", "v100", 7.0))
+    assert [rates(each)["v100"] for each in again] == [pytest.approx(7.0, rel=0.011)]
+
+
+def test_a_learned_job_that_doubles_its_batch_is_followed() -> None:
+    """Half the steps per second, three rounds in a row: a new estimate, of the job alone."""
+    play = Play(LEARNED, *WORKERS, IMPORTED)
+    play.tell(submitted())
+    play.profile(play.asked("a"), as_if(KNOWN))
+    truth = TABLE.alone(KNOWN, 1, "v100")
+    assert truth is not None
+    for _ in range(3):
+        assert play.run_round("a", "v100", truth) == []
+    said = [play.run_round("a", "v100", truth / 2) for _ in range(3)]
+    (found,) = (
+        each for each in estimates([event for each in said for event in each]) if each.job_id
+    )
+    assert (found.source, found.row.job_type) == ("measured", KNOWN)
+    assert rates(found)["v100"] == pytest.approx(truth / 2, rel=0.02)
+
+
+# --- classes --------------------------------------------------------------------------------------
+
+
+def wrong(factor: float) -> ThroughputTableImported:
+    """One class, whose rate on v100 is wrong by a factor; its truth is 4."""
+    cells = (Throughput("k80", 1.0), Throughput("v100", 4.0 * factor))
+    pair = PairThroughput("v100", "m", 3.0 * factor, 3.0 * factor)
+    row = ThroughputRow(job_type="m", scale_factor=1, alone=cells, beside=(pair,))
+    return ThroughputTableImported(source="wrong", rows=(row,))
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_a_table_wrong_by_two_is_put_right_by_the_first_round(factor: float) -> None:
+    """The class is corrected for all its jobs; nothing more is said while it stays so."""
+    play = Play(LEARNED, *WORKERS, wrong(factor), submitted("m"), submitted("m", "b"))
+    (found,) = estimates(play.run_round("a", "v100", 4.0))
+    assert (found.job_id, found.source) == ("", "measured")
+    assert rates(found) == {"k80": 1.0, "v100": pytest.approx(4.0)}
+    assert play.run_round("a", "v100", 4.05) == []
+    assert play.run_round("b", "v100", 3.95) == []
+
+
+def test_one_odd_job_does_not_speak_for_its_class() -> None:
+    """The middle of the last jobs counts; a job far from it gets an estimate of its own."""
+    play = Play(LEARNED, *WORKERS, wrong(1.0), *(submitted("m", job_id) for job_id in "abc"))
+    for job_id in "ab":
+        assert play.run_round(job_id, "v100", 4.0) == []
+    (found,) = estimates(play.run_round("c", "v100", 8.0))
+    assert (found.job_id, found.row.job_type) == ("c", "m")
+    assert found.multiplier == pytest.approx(2.0, rel=0.02)
+    assert rates(found) == pytest.approx({"k80": 2.0, "v100": 8.0}, rel=0.02)
+
+
+def test_the_oracle_learns_nothing() -> None:
+    """What leases show is not even looked at: a simulation then is what its table says."""
+    play = Play(ClusterConfigured(), *WORKERS, wrong(2.0), submitted("m"))
+    assert play.run_round("a", "v100", 4.0) == []
+
+
+def test_a_measurement_a_million_times_off_changes_nothing() -> None:
+    """Of a class, and of a learned job; its next honest one is taken as before."""
+    play = Play(LEARNED, *WORKERS, wrong(1.0), submitted("m"))
+    play.run_round("a", "v100", 4.0)
+    assert play.run_round("a", "v100", 4e6) == []
+    assert play.run_round("a", "v100", 4.0) == []
+
+
+def test_effects_are_pure() -> None:
+    """Carried out again, they give the same to the bit; and what they are given is not changed."""
+    play = Play(LEARNED, *WORKERS, IMPORTED)
+    play.tell(submitted())
+    play.profile(play.asked("a"), as_if(KNOWN))
+    before = [repr(effect) for effect in play.effects]
+    assert [learning.carry_out(effect) for effect in play.effects] == [
+        event
+        for event in play.said
+        if isinstance(event, ProfileRequested)
+        or (isinstance(event, ThroughputEstimated) and event.source == "learned")
+    ]
+    assert [repr(effect) for effect in play.effects] == before
