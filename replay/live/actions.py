@@ -41,8 +41,10 @@ from schemas.events import (
     ClusterConfigured,
     DrainRequested,
     JobSubmitted,
+    ThroughputTableImported,
 )
 from schemas.record import Draft
+from services.estimator.tables import ThroughputTable
 from services.policy.catalog import needs, resolve
 from services.runtime.file_log import FileLog
 from services.runtime.jetstream import JetStreamLog
@@ -390,6 +392,20 @@ def drain(worker: str, server: str, nats: str, cluster: str, *, json: bool) -> i
 
     found = _with_log(work, nats, cluster)
     print(json_module.dumps({"draining": found}) if json else f"draining {', '.join(found)}")
+    return OK
+
+
+def import_throughputs(table: ThroughputTable, nats: str, cluster: str) -> int:
+    """See ``replay.cli_throughputs.import_``."""
+
+    async def work(log: JetStreamLog) -> None:
+        config = (await look(log)).config or ClusterConfigured()
+        rows = tuple(table.rows(pairs=needs(config.policy, "pairs")))
+        event = ThroughputTableImported(source=table.source, rows=rows)
+        await append(log, f"operator.{secrets.token_hex(4)}", event)
+
+    _with_log(work, nats, cluster)
+    print(f"{len(table.classes())} job classes imported from {table.source}")
     return OK
 
 

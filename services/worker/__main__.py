@@ -90,6 +90,7 @@ def wire(process: Process) -> Service:
         await asyncio.gather(presence.run(shell), hands.rotate_logs())
 
     async def close() -> None:
+        executor.close()
         await hands.close(leave_tasks=settings.leave_tasks)
 
     return replace(service, open=hands.open, beside=beside, close=close)

@@ -202,10 +202,15 @@ class WorkerExecutor:
         #: Stopped by order: no round that was planned before may run them.
         self._forbidden: set[TaskKey] = set()
         self._newest: _Round | None = None
+        self._closing = False
 
     def observed(self) -> None:
         """The view has changed."""
         self._changed.set()
+
+    def close(self) -> None:
+        """Start nothing any more."""
+        self._closing = True
 
     async def carry_out(self, effect: Any, report: Report) -> None:
         """See ``services.runtime.term.Executor``."""
@@ -273,7 +278,7 @@ class WorkerExecutor:
             if running.task.ending.done():
                 self._report_end(key)
             return
-        if key in self._forbidden or self._view.is_over(*key):
+        if self._closing or key in self._forbidden or self._view.is_over(*key):
             return
         effect = current.effect
         task = self._hands.start(lease, spec, effect.starts_at_s, effect.ends_at_s, fresh=fresh)
