@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
-from replay import cli_log
+from replay import cli_log, cli_throughputs
 from replay.cli_compare import compare
 from replay.cli_options import OptionError, examples
 from replay.cli_simulate import simulate
@@ -135,6 +135,7 @@ app.command(
     )
 )(compare)
 app.add_typer(cli_log.app, name="log")
+app.add_typer(cli_throughputs.app, name="throughputs")
 live_commands.add_to(app, cli_log.app)
 
 

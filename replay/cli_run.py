@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -20,6 +20,7 @@ import msgspec
 
 from replay import cli_options as options
 from replay import own_policy, views
+from replay.cli_estimator import Knowledge, configure, knowledge
 from replay.cli_options import OptionError
 from replay.cli_simulate import Request
 from replay.modes import MODES, paper_mode
@@ -56,6 +57,7 @@ class Plan:
     load_s: float
     save_s: float
     lag_seed: int | None
+    knowledge: Knowledge = field(default_factory=Knowledge)
 
     def settings(self) -> dict[str, Any]:
         """What decides the outcome, by name, in words and numbers."""
@@ -71,6 +73,9 @@ class Plan:
             "window": list(self.window),
             "lag_seed": self.lag_seed,
             "throughputs": self.table.source,
+            "profile_workers": self.knowledge.profile_workers,
+            "references": (self.knowledge.table or self.table).source,
+            "noise": self.knowledge.noise,
         }
 
 
@@ -166,7 +171,8 @@ def check(request: Request) -> Plan:
     for option, mentioned in (("--servers", servers), ("--prices", prices)):
         for worker_type in mentioned:
             options.one_of(option, worker_type, cluster)
-    config = _config(request, PRICES_USD_PER_H | prices)
+    config = configure(request, _config(request, PRICES_USD_PER_H | prices))
+    known = knowledge(request, table)
     load_s, save_s = _checkpoint_seconds(request, config)
     trace = _trace(request, table)
     _check_speeds_known(trace, table)
@@ -177,13 +183,14 @@ def check(request: Request) -> Plan:
         config=config,
         cluster=cluster,
         servers=servers,
-        workers=build_workers(cluster, servers, PRICES_USD_PER_H | prices),
+        workers=build_workers(cluster, servers, PRICES_USD_PER_H | prices, known.profile_workers),
         table=table,
         trace=trace,
         window=window,
         load_s=load_s,
         save_s=save_s,
         lag_seed=request.lag,
+        knowledge=known,
     )
 
 
@@ -208,6 +215,9 @@ def carry_out(plan: Plan, log: Log, *observers: Callable[[Record], None]) -> Res
             window=plan.window,
             lag_seed=plan.lag_seed,
             observers=(*observers, raise_if_interrupted),
+            believed=plan.knowledge.table,
+            noise=plan.knowledge.noise,
+            noise_seed=plan.knowledge.noise_seed,
         )
         summary = simulation.run()
     return Result(

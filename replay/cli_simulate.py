@@ -11,9 +11,9 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 # One help panel each.
-_jobs, _cluster, _run, _output = (
+_jobs, _cluster, _run, _known, _output = (
     functools.partial(typer.Option, rich_help_panel=panel)
-    for panel in ("Jobs", "Cluster", "How it is run", "Output")
+    for panel in ("Jobs", "Cluster", "How it is run", "What is known of jobs", "Output")
 )
 _file: dict[str, Any] = {"exists": True, "dir_okay": False, "readable": True}
 
@@ -111,6 +111,34 @@ class Request:
         int | None,
         _run(metavar="SEED", min=0, help="Delay appends and deliveries, as a network would."),
     ] = None
+    estimator: Annotated[
+        str,
+        _known(
+            metavar="oracle|declared|learned",
+            help="The table; what each job of a JSON trace declares; or what profiles show.",
+        ),
+    ] = "oracle"
+    profile_fraction: Annotated[
+        float | None, _known(help="With learned: share of its pairs profiled of a new job (0.2).")
+    ] = None
+    profile_workers: Annotated[
+        int | None,
+        _known(help="With declared or learned: workers beside the cluster, for profiles (6)."),
+    ] = None
+    references: Annotated[
+        int | None,
+        _known(help="With learned: so many job types of the table are known beforehand (all)."),
+    ] = None
+    claims: Annotated[
+        str,
+        _known(
+            metavar="check|cap|believe",
+            help="With declared: measure what is declared; cap it until then; or neither (check).",
+        ),
+    ] = ""
+    noise: Annotated[
+        float, _known(help="Relative deviation of the simulated workers from the table, by seed.")
+    ] = 0.0
     log: Annotated[
         Path | None, _output(help="Write the log here; .zst at its end means compressed.")
     ] = None
