@@ -59,6 +59,21 @@ RUNS = [
     if case.startswith("a_") or name in {"max_min_fairness_perf", "max_min_fairness"}
     if (case, name) != _NOISY
 ]
+#: Deadlines; ``test_artifact_objectives.py`` has the runs that chance decides, and why.
+RUNS += [
+    *(
+        (case, policy, name, 1.02)
+        for case, (policy, name) in itertools.product(
+            CASES,
+            (("ftf", "finish_time_fairness_perf"), ("makespan", "min_total_duration_perf")),
+        )
+        if (case.startswith("a_") and (policy, case) != ("makespan", "a_max_min_fairness_8.16.24"))
+        or (policy, case) == ("ftf", _MULTI_GPU)
+    ),
+    ("a_debug_222", "ftf:agnostic", "finish_time_fairness", 1.03),
+    (_MULTI_GPU, "ftf:agnostic", "finish_time_fairness", 1.03),
+    ("a_debug_222", "makespan:agnostic", "min_total_duration", 1.03),
+]
 #: Baselines, where chance does not decide, and water filling by the tree of entities.
 RUNS += [
     *((f"c_sg_16_s0_l{gap}", "allox", "allox", 1.02) for gap in (1500, 2250, 4500)),
