@@ -6,7 +6,7 @@ worker changes, and only read when a round is planned.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from schemas.domain import Combination
 
 Floats = NDArray[np.float64]
-#: (rows, columns): pairs of a combination and a worker type.
+Ints = NDArray[np.int64]
+#: (rows, columns): pairs of a combination and a worker type, by arrival, then type.
 Pairs = tuple[NDArray[np.intp], ...]
 
 
@@ -30,11 +31,15 @@ class Claims:
     #: (combinations, worker types) whether it can run there at all.
     runnable: NDArray[np.bool_]
     #: (combinations,) workers held at once.
-    scale_factor: NDArray[np.int64]
-    #: (combinations,) rank of arrival; of a pair, the rank of its earlier job.
-    arrival: NDArray[np.int64]
+    scale_factor: Ints
+    #: (combinations,) decides between equals, the lower first.
+    arrival: Ints
     #: {combination: row}
     row: dict[Combination, int]
+    #: {job id: its number, from 0}
+    jobs: dict[str, int]
+    #: (combinations, 2) numbers of the jobs; twice the same of a job that runs alone.
+    members: Ints
     #: Runnable pairs with X > 0, and those without.
     entitled: Pairs
     fillers: Pairs
@@ -43,24 +48,36 @@ class Claims:
     def build(
         cls,
         worker_types: Sequence[str],
-        shares: Mapping[Combination, Sequence[float]],
-        runnable: Mapping[Combination, Sequence[bool]],
-        scale_factors: Mapping[Combination, int],
-        arrivals: Mapping[Combination, int],
+        combinations: Sequence[Combination],
+        share: Floats,
+        runnable: NDArray[np.bool_],
+        scale_factor: Ints,
+        arrival: Ints,
     ) -> Claims:
-        """Arrays over the combinations of ``shares``, in its order."""
-        combinations = tuple(shares)
-        shape = (len(combinations), len(worker_types))
-        share = np.array([shares[c] for c in combinations], dtype=float).reshape(shape)
-        can_run = np.array([runnable[c] for c in combinations], dtype=bool).reshape(shape)
+        """Arrays over the combinations; for what they hold see the fields."""
+        jobs: dict[str, int] = {}
+        for combination in combinations:
+            for job_id in combination:
+                jobs.setdefault(job_id, len(jobs))
+        members = [(jobs[c[0]], jobs[c[-1]]) for c in combinations]
+        by_arrival = np.argsort(arrival, kind="stable")
+        entitled, fillers = (
+            (by_arrival[rows], columns)
+            for rows, columns in (
+                np.nonzero((runnable & (share > 0))[by_arrival]),
+                np.nonzero((runnable & ~(share > 0))[by_arrival]),
+            )
+        )
         return cls(
             worker_types=tuple(worker_types),
-            combinations=combinations,
+            combinations=tuple(combinations),
             share=share,
-            runnable=can_run,
-            scale_factor=np.array([scale_factors[c] for c in combinations], dtype=np.int64),
-            arrival=np.array([arrivals[c] for c in combinations], dtype=np.int64),
+            runnable=runnable,
+            scale_factor=scale_factor,
+            arrival=arrival,
             row={c: k for k, c in enumerate(combinations)},
-            entitled=np.nonzero(can_run & (share > 0)),
-            fillers=np.nonzero(can_run & ~(share > 0)),
+            jobs=jobs,
+            members=np.array(members, dtype=np.int64).reshape(-1, 2),
+            entitled=entitled,
+            fillers=fillers,
         )

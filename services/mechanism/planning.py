@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
+from numpy.typing import NDArray
 
 from schemas.domain import Combination, Lease, TaskSpec
 from schemas.events import AllocationComputed, ClusterConfigured, RoundScheduled
-from services.mechanism.claims import Claims, Floats
+from services.mechanism.claims import Claims, Floats, Ints
 from services.mechanism.jobs import Job, Jobs, Kind
 from services.mechanism.leases import Held
 from services.mechanism.placement import Workers, place
@@ -35,10 +37,10 @@ class Planner:
     def __init__(self, priorities: Priorities) -> None:
         self._priorities = priorities
         self._claims: Claims | None = None
-        #: {combination: {worker type: share}} of the newest allocation.
-        self._shares: dict[Combination, dict[str, float]] = {}
-        #: Jobs the newest allocation knows of.
-        self._allocated: set[str] = set()
+        #: {job id: {worker type: share}} alone, of all jobs the newest allocation knows of.
+        self._alone: dict[str, dict[str, float]] = {}
+        #: Its pairs, with what all of them have.
+        self._pairs: list[tuple[list[Combination], dict[str, float]]] = []
         #: When the newest allocation came, until the books have been moved to it.
         self._solved_at: float | None = None
         #: Something the claims are made of has changed.
@@ -48,15 +50,21 @@ class Planner:
         """Rank by other priorities from here on; the allocation stays in force."""
         self._priorities = priorities
         self._claims = None
-        if self._shares:
+        if self._alone:
             self._solved_at = now
 
     def allocate(self, event: AllocationComputed, now: float) -> None:
         """A new X; the books move to it with the next plan."""
-        self._shares = {
-            combination: row.shares for row in event.rows for combination in row.combinations
-        }
-        self._allocated = {job for combination in self._shares for job in combination}
+        self._pairs, self._alone = [], {}
+        for row in event.rows:
+            pairs = [c for c in row.combinations if len(c) > 1]
+            for job_id in chain.from_iterable(pairs):
+                self._alone.setdefault(job_id, {})
+            if len(pairs) < len(row.combinations):
+                alone = (c[0] for c in row.combinations if len(c) == 1)
+                self._alone.update(dict.fromkeys(alone, row.shares))
+            if pairs:
+                self._pairs.append((pairs, row.shares))
         self._solved_at = now
         self.stale = True
 
@@ -114,35 +122,75 @@ class Planner:
         active = {
             job_id: job for job_id, job in jobs.active.items() if jobs.speeds(job) is not None
         }
-        shares: dict[Combination, list[float]] = {}
-        runnable: dict[Combination, list[bool]] = {}
+        alone, shares = [], []
         for job_id, job in active.items():
-            if job_id in self._allocated:
-                share = self._shares.get((job_id,), {})
-                shares[job_id,] = [share.get(t, 0.0) for t in types]
+            if job_id in self._alone:
+                of_job = self._alone[job_id]
+                shares.append([of_job.get(t, 0.0) for t in types])
             elif standing.config.new_jobs == "equal_share":
-                shares[job_id,] = _equal_share(job, jobs, types, counts, len(active))
-        for combination, share in self._shares.items():
-            if len(combination) > 1 and all(job_id in active for job_id in combination):
-                shares[combination] = [share.get(t, 0.0) for t in types]
-        runs: dict[tuple[Kind, ...], list[bool]] = {}
-        for combination in shares:
-            if any(active[job_id].not_before_s > now for job_id in combination):
-                # It waits, after a failure, but is owed what it was owed.
-                runnable[combination] = [False] * len(types)
+                shares.append(_equal_share(job, jobs, types, counts, len(active)))
+            else:
                 continue
-            kinds = tuple(jobs.kind(active[job_id]) for job_id in combination)
-            if kinds not in runs:
-                members = [active[job_id] for job_id in combination]
-                runs[kinds] = [jobs.run_on(members, t) for t in types]
-            runnable[combination] = runs[kinds]
+            alone.append(job_id)
+        number = {job_id: n for n, job_id in enumerate(active)}
+        pairs, pair_shares = self._active_pairs(number, types)
+        combinations = [(job_id,) for job_id in alone] + pairs
+        first = np.array([number[c[0]] for c in combinations], dtype=np.int64)
+        last = np.array([number[c[-1]] for c in combinations], dtype=np.int64)
+        arrival = np.array([job.arrival for job in active.values()], dtype=np.int64)
+        scale_factor = np.array([job.spec.scale_factor for job in active.values()], dtype=np.int64)
+        share = np.concatenate([np.array(shares).reshape(-1, len(types)), pair_shares])
+        # Of equals, jobs alone come first; of pairs the one whose earlier job came first.
+        order = np.minimum(arrival[first], arrival[last]) + np.where(
+            first == last, 0, jobs.admitted
+        )
         return Claims.build(
             types,
-            shares,
-            runnable,
-            {c: active[c[0]].spec.scale_factor for c in shares},
-            {c: min(active[job_id].arrival for job_id in c) for c in shares},
+            combinations,
+            share,
+            _runnable(list(active.values()), first, last, jobs, types, now),
+            scale_factor[first],
+            order,
         )
+
+    def _active_pairs(
+        self, number: Mapping[str, int], types: tuple[str, ...]
+    ) -> tuple[list[Combination], Floats]:
+        """Pairs of the newest allocation whose jobs both are there; (pairs, worker types) X."""
+        pairs: list[Combination] = []
+        sizes = []
+        for of_row, _ in self._pairs:
+            there = [c for c in of_row if c[0] in number and c[1] in number]
+            pairs += there
+            sizes.append(len(there))
+        shares = [[of_row.get(t, 0.0) for t in types] for _, of_row in self._pairs]
+        return pairs, np.repeat(np.array(shares).reshape(-1, len(types)), sizes, axis=0)
+
+
+def _runnable(
+    active: Sequence[Job],
+    first: Ints,
+    last: Ints,
+    jobs: Jobs,
+    types: tuple[str, ...],
+    now: float,
+) -> NDArray[np.bool_]:
+    """(combinations, worker types) where both jobs, by number, can run; asked once per kind."""
+    kinds: dict[Kind, int] = {}
+    kind = np.array([kinds.setdefault(jobs.kind(job), len(kinds)) for job in active], dtype=int)
+    nobody = len(kinds)
+    other = np.where(first == last, nobody, kind[last])
+    _, examples, which = np.unique(
+        kind[first] * (nobody + 1) + other, return_index=True, return_inverse=True
+    )
+    can_run = np.zeros((len(examples), len(types)), dtype=bool)
+    for n, (one, two) in enumerate(zip(first[examples], last[examples], strict=True)):
+        members = [active[number] for number in dict.fromkeys((int(one), int(two)))]
+        can_run[n] = [jobs.run_on(members, t) for t in types]
+    # After a failure a job waits, but is owed what it was owed.
+    waits = np.array([job.not_before_s > now for job in active], dtype=bool)
+    runnable: NDArray[np.bool_] = can_run[which] & ~(waits[first] | waits[last])[:, None]
+    return runnable
 
 
 def _equal_share(

@@ -3,7 +3,8 @@
 ``ResetPriorities`` is the paper's: X/f, with f restarted at each allocation (§5). It starves jobs
 of small share when allocations change often, since what they were owed is forgotten.
 ``CreditPriorities`` remembers: entitlement accrues as X times elapsed time, a granted round is
-paid for with it, and a new allocation changes the rate but not the balance.
+paid for with it, and a new allocation changes the rate but not the balance. The balance of a pair
+that is no more goes to its two jobs.
 """
 
 from __future__ import annotations
@@ -129,10 +130,12 @@ class CreditPriorities:
 
     def install(self, claims: Claims, now: float, *, solved: bool) -> None:
         """See ``Priorities``."""
-        fresh = np.zeros(claims.share.shape)
         self._accrue()
-        self._credit_s = _carry(self._claims, self._credit_s, claims, fresh)
-        self._claims = claims
+        fresh = np.zeros(claims.share.shape)
+        credit_s = _carry(self._claims, self._credit_s, claims, fresh)
+        if self._claims is not None and self._claims.worker_types == claims.worker_types:
+            credit_s += _passed_on(self._claims, self._credit_s, claims)
+        self._credit_s, self._claims = credit_s, claims
 
     def rank(self, claims: Claims, running: Floats) -> tuple[Floats, tuple[Floats, ...]]:
         """See ``Priorities``."""
@@ -182,6 +185,35 @@ class CreditPriorities:
         served = np.where(self._has_idle, 1.0, part)
         self._credit_s += served * due_s
         self._elapsed_s = 0.0
+
+
+def _passed_on(before: Claims, credit_s: Floats, after: Claims) -> Floats:
+    """Credit of pairs that are gone, to their jobs' other combinations, as these have X.
+
+    A job whose partner completes, or whom a solve gives another one, is owed what it was owed:
+    seconds, so that another pair, which gives them to two jobs at once, gets half. They are paid
+    on the same type if the job has a share there, else wherever it has one.
+    """
+    is_owed = np.array(credit_s.any(axis=1))
+    is_owed[[k for c, k in before.row.items() if len(c) == 1 or c in after.row]] = False
+    number = np.array([after.jobs.get(job_id, -1) for job_id in before.jobs], dtype=np.int64)
+    owed_s = np.zeros((len(after.jobs) + 1, len(after.worker_types)))
+    for job in before.members[is_owed].T:
+        np.add.at(owed_s, number[job], credit_s[is_owed])
+    owed_s = owed_s[:-1]
+    if not owed_s.any():
+        return np.zeros(after.share.shape)
+    first, second = after.members.T
+    pairs = first != second
+    share = np.zeros(owed_s.shape)
+    np.add.at(share, first, after.share)
+    np.add.at(share, second[pairs], after.share[pairs])
+    anywhere = share.sum(axis=1, keepdims=True)
+    elsewhere_s = np.where(share > 0, 0.0, owed_s).sum(axis=1, keepdims=True)
+    rate = np.divide(owed_s, share, out=np.zeros(owed_s.shape), where=share > 0)
+    rate += np.divide(elsewhere_s, anywhere, out=np.zeros(anywhere.shape), where=anywhere > 0)
+    mean_rate: Floats = (rate[first] + rate[second]) / 2
+    return mean_rate * after.share
 
 
 def _carry(before: Claims | None, values: Floats, after: Claims, fresh: Floats) -> Floats:

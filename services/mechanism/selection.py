@@ -8,15 +8,15 @@ the next one's priorities put right.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from services.mechanism.claims import Claims, Floats, Pairs
 
 #: (row, column): one combination chosen for one worker type.
 Choice = tuple[int, int]
+#: Pairs that are looked at before those without a chance are taken out; twice as many each time.
+_FIRST_STRETCH = 1024
 
 
 def select(
@@ -40,60 +40,65 @@ def select(
         ``in_order``, at the end of each type's own list; or ``none`` of them runs
     """
     free = list(capacity)
-    taken: set[str] = set()
+    taken = bytearray(len(claims.jobs))
     chosen: list[Choice] = []
-    passes = {
-        "last": (claims.entitled, claims.fillers),
-        "in_order": (_both(claims.entitled, claims.fillers),),
-        "none": (claims.entitled,),
-    }
-    for pairs in passes[fill]:
+    for pairs in _in_turn(claims, type_order, fill):
         if any(free):
-            _take(claims, _ranked(claims, pairs, keys, type_order), free, taken, chosen)
+            _take(claims, pairs, keys, free, taken, chosen)
     return chosen
 
 
-def _both(one: Pairs, other: Pairs) -> Pairs:
-    return np.concatenate((one[0], other[0])), np.concatenate((one[1], other[1]))
-
-
-def _ranked(
-    claims: Claims, pairs: Pairs, keys: tuple[Floats, ...], type_order: Sequence[int] | None
-) -> Iterable[Choice]:
-    """Order the pairs, best first: by type if types have an order, by key, arrival, then type."""
-    rows, columns = pairs
-    sort_keys: list[NDArray[Any]] = [columns, claims.arrival[rows]]
-    sort_keys += [-key[rows, columns] for key in reversed(keys)]
-    # A key may rank a filler above an entitled pair in debt; it is served after it all the same.
-    sort_keys.append(claims.share[rows, columns] <= 0)
-    if type_order is not None:
-        visit = np.empty(len(type_order), dtype=np.intp)
-        visit[list(type_order)] = np.arange(len(type_order))
-        sort_keys.append(visit[columns])
-    order = np.lexsort(sort_keys)
-    return zip(rows[order].tolist(), columns[order].tolist(), strict=True)
+def _in_turn(claims: Claims, type_order: Sequence[int] | None, fill: str) -> Iterable[Pairs]:
+    """Pairs that are ranked among themselves, in the order in which they are served."""
+    passes = {
+        "last": ((claims.entitled,), (claims.fillers,)),
+        "in_order": ((claims.entitled, claims.fillers),),
+        "none": ((claims.entitled,),),
+    }
+    for kinds in passes[fill]:
+        if type_order is None:
+            yield from kinds
+            continue
+        for column in type_order:
+            for rows, columns in kinds:
+                here = columns == column
+                yield rows[here], columns[here]
 
 
 def _take(
     claims: Claims,
-    pairs: Iterable[Choice],
+    pairs: Pairs,
+    keys: tuple[Floats, ...],
     free: list[int],
-    taken: set[str],
+    taken: bytearray,
     chosen: list[Choice],
 ) -> None:
-    combinations = claims.combinations
-    scale_factors = claims.scale_factor.tolist()
-    left = sum(free)
-    for row, column in pairs:
-        workers = scale_factors[row]
-        if workers > free[column]:
-            continue
-        combination = combinations[row]
-        if combination[0] in taken or combination[-1] in taken:
-            continue
-        free[column] -= workers
-        left -= workers
-        taken.update(combination)
-        chosen.append((row, column))
-        if left == 0:
-            return
+    """Serve the pairs, best first; equals by arrival, then type.
+
+    Once most jobs run, nearly all pairs that are left cannot. They are taken out by the array,
+    and only what is left of a stretch is looked at one by one.
+    """
+    rows, columns = pairs
+    order = np.lexsort([-key[rows, columns] for key in reversed(keys)])
+    is_taken = np.frombuffer(taken, dtype=bool)
+    start, stretch = 0, _FIRST_STRETCH
+    while start < len(order) and any(free):
+        ahead = order[start : start + stretch]
+        start += len(ahead)
+        stretch *= 2
+        of_jobs, of_types = rows[ahead], columns[ahead]
+        possible = claims.scale_factor[of_jobs] <= np.array(free)[of_types]
+        possible &= ~is_taken[claims.members[of_jobs]].any(axis=1)
+        of_jobs, of_types = of_jobs[possible], of_types[possible]
+        candidates = zip(
+            of_jobs.tolist(),
+            of_types.tolist(),
+            claims.scale_factor[of_jobs].tolist(),
+            claims.members[of_jobs].tolist(),
+            strict=True,
+        )
+        for row, column, workers, (job, other) in candidates:
+            if workers <= free[column] and not taken[job] and not taken[other]:
+                free[column] -= workers
+                taken[job] = taken[other] = 1
+                chosen.append((row, column))

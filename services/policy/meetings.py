@@ -209,13 +209,11 @@ def _meet(jobs: int, others: int, amount: Floats, noise: float) -> _Meetings:
 
 def _meet_within(jobs: int, amount: Floats, noise: float) -> _Meetings:
     """Divide ``amount``, (worker types,) units, so that each of the jobs has an equal part."""
-    meetings = np.arange(jobs if jobs % 2 else jobs // 2)
-    units = np.floor(_whole(amount / len(meetings), noise))
-    if jobs % 2:
-        here, there = meetings // 2, (meetings + jobs) // 2
-    else:
-        here, there = 2 * meetings, 2 * meetings + 1
-    return _gathered([(here, there, np.tile(units, (len(meetings), 1)))])
+    # Neighbours in both cases: one more job, or one less, leaves most of the others' pairs alone.
+    here = np.arange(0, jobs, 1 if jobs % 2 else 2)
+    there = (here + 1) % jobs
+    units = np.floor(_whole(amount / len(here), noise))
+    return _gathered([(here, there, np.tile(units, (len(here), 1)))])
 
 
 def _gathered(found: list[tuple[Ints, Ints, Floats]]) -> _Meetings:

@@ -20,14 +20,14 @@ FLOOR = 4
 
 def claims_of(shares: dict[str, float], scale_factors: dict[str, int] | None = None) -> Claims:
     """Jobs in order of arrival on one worker type."""
-    combinations: list[Combination] = [(job,) for job in shares]
     scale_factors = scale_factors or {}
     return Claims.build(
         ("v100",),
-        {(job,): [share] for job, share in shares.items()},
-        {combination: [True] for combination in combinations},
-        {(job,): scale_factors.get(job, 1) for job in shares},
-        {combination: i for i, combination in enumerate(combinations)},
+        [(job,) for job in shares],
+        np.array(list(shares.values()), dtype=float)[:, None],
+        np.ones((len(shares), 1), dtype=bool),
+        np.array([scale_factors.get(job, 1) for job in shares], dtype=np.int64),
+        np.arange(len(shares)),
     )
 
 
@@ -225,3 +225,69 @@ def test_credit_is_conserved(data: st.DataObject) -> None:
         balance = sum(c * s for c, s in zip(credit_s(books), scales, strict=True))
         assert balance == pytest.approx(total * ROUND_S, abs=1e-6)
         assert min(credit_s(books)) >= -FLOOR * ROUND_S
+
+
+# --- pairs come and go ---------------------------------------------------------------------------
+
+
+def paired(shares: dict[Combination, list[float]]) -> Claims:
+    """Combinations in order of arrival, as many worker types as there are shares."""
+    share = np.array(list(shares.values()), dtype=float)
+    return Claims.build(
+        ("k80", "v100")[: share.shape[1]],
+        list(shares),
+        share,
+        np.ones(share.shape, dtype=bool),
+        np.ones(len(shares), dtype=np.int64),
+        np.arange(len(shares)),
+    )
+
+
+def owing(before: Claims, credit_s: list[list[float]], after: Claims) -> Floats:
+    """Credit under new claims, of books that hold this much under the old."""
+    books = CreditPriorities(ROUND_S)
+    books.install(before, 0.0, solved=True)
+    books._credit_s = np.array(credit_s)
+    books.install(after, 0.0, solved=True)
+    return books._credit_s
+
+
+def test_what_a_pair_that_is_gone_was_owed_is_owed_to_its_jobs() -> None:
+    """Whole to one who now runs alone; half to a pair, which gives each second to two."""
+    before = paired({("a", "b"): [0.5], ("c",): [0.5]})
+    after = paired({("a",): [0.4], ("b", "c"): [0.25], ("c",): [0.1]})
+    assert owing(before, [[100.0], [7.0]], after).tolist() == [[100.0], [50.0], [7.0]]
+
+
+def test_credit_moves_to_another_type_only_from_where_the_job_has_nothing() -> None:
+    """On the type of the pair if the job has a share there, else in proportion to its shares."""
+    before = paired({("a", "b"): [0.5, 0.5]})
+    after = paired({("a",): [0.0, 0.5], ("b",): [0.1, 0.3]})
+    assert owing(before, [[80.0, 8.0]], after).tolist() == [[0.0, 88.0], [80.0, 8.0]]
+
+
+def test_credit_of_a_pair_goes_with_jobs_that_go() -> None:
+    """Whom a partner leaves behind keeps what was owed; the partner's own half is no one's."""
+    before = paired({("a", "b"): [1.0], ("b",): [0.0]})
+    assert owing(before, [[60.0], [0.0]], paired({("b",): [1.0]})).tolist() == [[60.0]]
+
+
+@given(
+    st.lists(st.floats(-1440, 1440), min_size=3, max_size=3),
+    st.lists(st.floats(0.01, 1), min_size=6, max_size=6),
+)
+def test_new_partners_conserve_every_jobs_seconds(credit: list[float], x: list[float]) -> None:
+    """However three pairs are exchanged for others, all jobs together are owed as before."""
+    before = paired({("a", "b"): [0.1], ("c", "d"): [0.2], ("e", "f"): [0.3]})
+    after = paired(
+        {
+            ("a", "c"): [x[0]],
+            ("b", "e"): [x[1]],
+            ("d", "f"): [x[2]],
+            ("a",): [x[3]],
+            ("b", "f"): [x[4]],
+            ("e",): [x[5]],
+        }
+    )
+    seconds_s = [len(c) for c in after.combinations] @ owing(before, [[c] for c in credit], after)
+    assert seconds_s[0] == pytest.approx(2 * sum(credit), abs=1e-6)

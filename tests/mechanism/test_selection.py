@@ -37,13 +37,13 @@ def cases(draw: st.DrawFn) -> Case:
     )
     cells = st.lists(st.sampled_from([0.0, 0.25, 1.0]), min_size=num_types, max_size=num_types)
     flags = st.lists(st.booleans(), min_size=num_types, max_size=num_types)
-    scale_factors = {c: draw(st.integers(1, 3)) for c in combinations}
     claims = Claims.build(
         TYPES[:num_types],
-        {c: draw(cells) for c in combinations},
-        {c: draw(flags) for c in combinations},
-        scale_factors,
-        {c: min(jobs.index(job) for job in c) for c in combinations},
+        combinations,
+        np.array([draw(cells) for _ in combinations]),
+        np.array([draw(flags) for _ in combinations]),
+        np.array([draw(st.integers(1, 3)) for _ in combinations]),
+        np.array([min(jobs.index(job) for job in c) for c in combinations]),
     )
     ranks = st.lists(
         st.integers(0, 2),
@@ -121,13 +121,13 @@ def test_without_filling_only_the_entitled_run(case: Case) -> None:
 
 def example(shares: dict[str, list[float]], **scale_factors: int) -> Claims:
     """Claims of single jobs, in order of arrival, that can run everywhere."""
-    combinations: list[Combination] = [(job,) for job in shares]
     return Claims.build(
         TYPES[: len(next(iter(shares.values())))],
-        {(job,): cells for job, cells in shares.items()},
-        {c: [True] * len(shares[c[0]]) for c in combinations},
-        {(job,): scale_factors.get(job, 1) for job in shares},
-        {c: i for i, c in enumerate(combinations)},
+        [(job,) for job in shares],
+        np.array(list(shares.values())),
+        np.ones((len(shares), len(next(iter(shares.values())))), dtype=bool),
+        np.array([scale_factors.get(job, 1) for job in shares]),
+        np.arange(len(shares)),
     )
 
 
@@ -157,10 +157,11 @@ def test_fillers_wait_for_all_entitled_or_for_those_of_the_type(
     """
     claims = Claims.build(
         ("k80", "v100"),
-        {("a",): [0.0, 0.0], ("a", "b"): [0.0, 1.0]},
-        {("a",): [True, False], ("a", "b"): [False, True]},
-        {("a",): 1, ("a", "b"): 1},
-        {("a",): 0, ("a", "b"): 0},
+        [("a",), ("a", "b")],
+        np.array([[0.0, 0.0], [0.0, 1.0]]),
+        np.array([[True, False], [False, True]]),
+        np.array([1, 1]),
+        np.array([0, 0]),
     )
     keys = (np.zeros((2, 2)),)
     assert select(claims, [1, 1], keys, type_order=[0, 1], fill=fill) == chosen
