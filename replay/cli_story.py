@@ -30,7 +30,7 @@ def line(record: Record, text: str) -> str:
     ).rstrip()
 
 
-def describe(event: AnyEvent) -> str:  # noqa: C901, PLR0911 - one line for each kind of event
+def describe(event: AnyEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - one line for each kind
     """What happened, in a few words and the numbers that matter."""
     match event:
         case ev.ClusterConfigured():
@@ -44,6 +44,19 @@ def describe(event: AnyEvent) -> str:  # noqa: C901, PLR0911 - one line for each
             return f"{event.worker_id} ({event.worker_type}) on server {event.server_id}"
         case ev.ThroughputEstimated():
             return _estimate(event)
+        case ev.ProfileRequested():
+            cells = (
+                f"{c.worker_type} {f'beside {c.beside}' if c.beside else 'alone'}"
+                for c in event.cells
+            )
+            return f"job {event.job_id}, {event.seconds:g} s each: {', '.join(cells)}"
+        case ev.ThroughputMeasured():
+            return _measured(event)
+        case ev.ClaimRefuted():
+            return (
+                f"job {event.job_id}: {event.worker_type} is {event.measured_ratio:.3g} times "
+                f"{event.base_type}, declared {event.declared_ratio:.3g}"
+            )
         case ev.AllocationComputed():
             jobs = sum(len(row.combinations) for row in event.rows)
             objective = "" if event.objective is None else f", objective {event.objective:.4g}"
@@ -203,7 +216,19 @@ def _job(job: JobSpec) -> str:
 def _estimate(event: ev.ThroughputEstimated) -> str:
     row = event.row
     whose = f"job {event.job_id}" if event.job_id else f"{row.job_type} on {row.scale_factor}"
-    return f"{whose} ({event.source}): {', '.join(map(_rate, row.alone))}"
+    source = event.source
+    if source in ("learned", "measured") and event.job_id and row.job_type:
+        like = f"like {row.job_type} times {event.multiplier:.3g}"
+        source += f", {like}, confidence {event.confidence:.0%}"
+    return f"{whose} ({source}): {', '.join(map(_rate, row.alone))}"
+
+
+def _measured(event: ev.ThroughputMeasured) -> str:
+    where = f"job {event.job_id} on {event.worker_type}"
+    if event.outcome != "measured":
+        return f"{where}{f' beside {event.beside}' if event.beside else ''}: {event.outcome}"
+    beside = f", beside {event.beside} at {event.other_steps_per_s:.3g}" if event.beside else ""
+    return f"{where}: {event.steps_per_s:.3g} steps/s{beside}"
 
 
 def _rate(cell: Throughput) -> str:

@@ -42,6 +42,8 @@ class JobLine(msgspec.Struct, kw_only=True):
     shares: dict[str, float] = {}
     reason: str = ""
     command: str = ""
+    #: What its owner declared of its throughputs was measured, and is not so.
+    claim_refuted: bool = False
 
 
 class WorkerLine(msgspec.Struct, kw_only=True):
@@ -84,6 +86,11 @@ class Picture:
         #: {(job type, scale factor): {worker type: steps/s}}, {job id: the same}
         self.class_speeds: dict[tuple[str, int], dict[str, float]] = {}
         self.job_speeds: dict[str, dict[str, float]] = {}
+        #: {job id: the newest estimate of it alone}, {(job type, scale factor): of its class}
+        self.job_estimates: dict[str, ev.ThroughputEstimated] = {}
+        self.class_estimates: dict[tuple[str, int], ev.ThroughputEstimated] = {}
+        #: Jobs whose owners declared what is not so.
+        self.refuted: dict[str, ev.ClaimRefuted] = {}
         #: {service: its newest start}
         self.starts: dict[str, ev.LeaderElected] = {}
         self._leases: dict[str, Lease] = {}
@@ -110,6 +117,7 @@ class Picture:
             ev.TaskStopped: self._book_stop,
             ev.AllocationComputed: self._allocate,
             ev.ThroughputEstimated: self._estimate,
+            ev.ClaimRefuted: self._refute,
         }
 
     def take(self, record: Record) -> None:
@@ -141,8 +149,15 @@ class Picture:
         speeds = {cell.worker_type: cell.steps_per_s for cell in event.row.alone}
         if event.job_id:
             self.job_speeds[event.job_id] = speeds
+            self.job_estimates[event.job_id] = event
         else:
             self.class_speeds[event.row.job_type, event.row.scale_factor] = speeds
+            self.class_estimates[event.row.job_type, event.row.scale_factor] = event
+
+    def _refute(self, event: ev.ClaimRefuted) -> None:
+        self.refuted[event.job_id] = event
+        if event.job_id in self.jobs:
+            self.jobs[event.job_id].claim_refuted = True
 
     def _register(self, event: ev.WorkerRegistered) -> None:
         self.workers[event.worker_id] = WorkerLine(

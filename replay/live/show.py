@@ -87,7 +87,7 @@ def jobs(lines: Sequence[JobLine], now_s: float) -> RenderableType:
             job.job_id,
             job.job_type,
             str(job.scale_factor),
-            job.status,
+            job.status + (", claim refuted" if job.claim_refuted else ""),
             _done(job),
             duration((job.ended_s or now_s) - job.submitted_s),
             ", ".join(job.worker_ids[:2]) + (" ..." if len(job.worker_ids) > 2 else ""),
@@ -116,8 +116,15 @@ def job(line: JobLine, picture: Picture) -> RenderableType:
         "on": ", ".join(line.worker_ids) or "-",
         "share": _listed({t: round(share, 3) for t, share in sorted(line.shares.items())}),
         "steps/s": _listed({t: round(rate, 3) for t, rate in sorted(speeds.items())}),
+        "estimate": _estimate(line, picture),
         "command": line.command or "-",
     }
+    lie = picture.refuted.get(line.job_id)
+    if lie is not None:
+        shown["claim"] = (
+            f"refuted: {lie.worker_type} is {lie.measured_ratio:.3g} times {lie.base_type}, "
+            f"declared {lie.declared_ratio:.3g}"
+        )
     for name, value in shown.items():
         table.add_row(name, value)
     return table
@@ -165,6 +172,18 @@ def rounds(lines: Sequence[RoundLine], now_s: float) -> RenderableType:
             *map(str, (line.jobs, line.granted, line.renewed, line.ended)),
         )
     return table
+
+
+def _estimate(line: JobLine, picture: Picture) -> str:
+    """Where the job's throughputs come from, and how sure they are."""
+    own = picture.job_estimates.get(line.job_id)
+    if own is None:
+        of_class = picture.class_estimates.get((line.job_type, line.scale_factor))
+        return "none yet" if of_class is None else f"of its class, from {of_class.source}"
+    if own.source in ("declared", "provisional"):
+        return own.source
+    like = f" like {own.row.job_type}, times {own.multiplier:.3g}" if own.row.job_type else ""
+    return f"{own.source}:{like or ' by itself'}, confidence {own.confidence:.0%}"
 
 
 def _table(*columns: str) -> Table:
