@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -128,7 +129,7 @@ async def run(options: Options, table: ThroughputTable) -> None:
             up_file().unlink(missing_ok=True)
 
 
-async def _first(*tasks: asyncio.Task[object]) -> None:
+async def _first(*tasks: asyncio.Future[Any]) -> None:
     """Wait for the first; what it failed with is raised."""
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
@@ -157,12 +158,12 @@ async def _configure(log: JetStreamLog, options: Options, table: ThroughputTable
 
 
 @asynccontextmanager
-async def _services(up: Up, options: Options) -> AsyncGenerator[asyncio.Task[object], None]:
+async def _services(up: Up, options: Options) -> AsyncGenerator[asyncio.Future[Any], None]:
     """The services run, and run again when they end; all are gone in the end."""
     for name in SERVICES:
         up.services[name] = ServiceProcess(pid=0, health_port=_free_port())
     keepers = [asyncio.create_task(_keep(name, up, options)) for name in SERVICES]
-    watching: asyncio.Task[object] = asyncio.ensure_future(asyncio.gather(*keepers))
+    watching = asyncio.gather(*keepers)
     try:
         yield watching
     finally:

@@ -26,9 +26,10 @@ from schemas.events import (
     ProgressReported,
     TasksStarted,
     TaskStopped,
+    ThroughputMeasured,
     WorkerRegistered,
 )
-from services.worker.core import DetectWorkers, RunRound, StopTask
+from services.worker.core import DetectWorkers, RunProfile, RunRound, StopTask
 from services.worker.view import LogView
 
 Report = Callable[[int, AnyEvent], None]
@@ -111,6 +112,10 @@ class Hands(Protocol):
 
     def detect(self) -> Sequence[WorkerRegistered]:
         """The workers there are."""
+        ...
+
+    def measure(self, lease: Lease) -> Sequence[float] | None:
+        """Steps/s of each task of a profile; None if they cannot be measured here."""
         ...
 
     async def end_strays(self, known: Callable[[str, str], bool]) -> None:
@@ -220,6 +225,8 @@ class WorkerExecutor:
             await self._stop_task(effect, report)
         elif isinstance(effect, DetectWorkers):
             await self._detect(effect, report)
+        elif isinstance(effect, RunProfile):
+            await self._profile(effect, report)
         else:
             raise TypeError(f"a worker service has no effect {type(effect).__name__}")
 
@@ -228,6 +235,25 @@ class WorkerExecutor:
         for n, worker in enumerate(w for w in self._hands.detect() if w not in known):
             report(n, worker)
         await self._hands.end_strays(lambda lease_id, _: lease_id in self._held)
+
+    async def _profile(self, effect: RunProfile, report: Report) -> None:
+        await self._until(effect.ends_at_s)
+        lease = effect.lease
+        job, *others = lease.tasks
+        speeds = self._hands.measure(lease)
+        outcome = "failed" if speeds is None else "measured" if any(speeds) else "does_not_fit"
+        event = ThroughputMeasured(
+            reporter=self._name,
+            lease_id=lease.lease_id,
+            job_id=job.job_id,
+            worker_type=lease.worker_type,
+            beside=others[0].job_type if others else "",
+            steps_per_s=speeds[0] if speeds else 0.0,
+            other_steps_per_s=speeds[1] if speeds and others else 0.0,
+            seconds=effect.ends_at_s - effect.starts_at_s,
+            outcome=outcome,
+        )
+        report(0, event)
 
     # --- rounds ----------------------------------------------------------------------------------
 

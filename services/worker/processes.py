@@ -116,6 +116,12 @@ class ProcessHands:
         """See ``Hands``."""
         return self._workers
 
+    def measure(self, lease: Lease) -> Sequence[float] | None:
+        """See ``Hands``: the table's word where accelerators are imagined; others have none."""
+        if not self._tools.settings.emulated:
+            return None
+        return self._tools.view.rates(lease.tasks, lease.worker_type)
+
     async def end_strays(self, known: Callable[[str, str], bool]) -> None:
         """See ``Hands``."""
         for key in [key for key in self._left if not known(*key)]:
@@ -379,7 +385,8 @@ def tasks_under(folder: Path) -> dict[Path, dict[int, int]]:
         except OSError:
             # Gone meanwhile, or somebody else's.
             continue
-        values = dict(pair.partition(b"=")[::2] for pair in environment)
+        parted = (pair.partition(b"=") for pair in environment)
+        values = {name: value for name, _, value in parted}
         named = values.get(FOLDER_VARIABLE.encode(), b"")
         if named == prefix or named.startswith(prefix + b"/"):
             rank = int(values.get(b"GAVEL_RANK", b"0"))

@@ -1,0 +1,54 @@
+"""Which accelerators a worker service says it has."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.worker.devices import DevicesError, imagined, told, type_of
+
+
+def test_a_list_of_types_is_one_entry_an_accelerator() -> None:
+    """``TYPE=COUNT`` pairs in their order; blanks do not matter."""
+    assert told("v100=2, k80 =1") == ["v100", "v100", "k80"]
+    assert told("v100=0") == []
+
+
+@pytest.mark.parametrize("text", ["v100", "v100=", "=2", "v100=-1", "a.b=1", "v100=1,v100=1", ""])
+def test_what_is_no_such_list_is_refused_with_the_part(text: str) -> None:
+    """The message has the whole, the wrong part, and an example."""
+    with pytest.raises(DevicesError, match="expected TYPE=COUNT"):
+        told(text)
+
+
+def test_imagined_workers_are_numbered_by_type_and_stand_on_servers() -> None:
+    """Ids have service, type and number; ``server_size`` of a type share a server."""
+    workers = imagined("worker.rack1", ["v100"] * 3 + ["k80"], server_size=2, rack="r", address="h")
+    assert [(w.worker_id, w.server_id) for w in workers] == [
+        ("rack1-v100-0", "rack1-v100-s0"),
+        ("rack1-v100-1", "rack1-v100-s0"),
+        ("rack1-v100-2", "rack1-v100-s1"),
+        ("rack1-k80-0", "rack1-k80-s0"),
+    ]
+    assert {w.reporter for w in workers} == {"worker.rack1"}
+
+
+def test_all_imagined_workers_share_one_server_by_default() -> None:
+    """Whatever their types."""
+    workers = imagined("worker.a", ["v100", "k80"], server_size=0, rack="", address="")
+    assert {w.server_id for w in workers} == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("product", "worker_type"),
+    [
+        ("Tesla V100-SXM2-16GB", "v100"),
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("NVIDIA H200", "h200"),
+        ("Tesla K80", "k80"),
+        ("NVIDIA GeForce RTX 4090", "4090"),
+        ("", "unknown"),
+    ],
+)
+def test_a_product_name_has_a_worker_type(product: str, worker_type: str) -> None:
+    """The model, in lower case, without maker, form factor and memory."""
+    assert type_of(product) == worker_type

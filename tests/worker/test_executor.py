@@ -1,0 +1,290 @@
+"""Rounds carried out live, against a clock of their own and tasks as sums: exact, and at once.
+
+The loop's time is virtual: it jumps to whatever is due next, so that a round of six minutes takes
+no time, and every figure is known to the last bit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import selectors
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from schemas.domain import Lease, PairThroughput, TaskProgress, TaskSpec, Throughput, ThroughputRow
+from schemas.events import (
+    AnyEvent,
+    ProgressReported,
+    RoundScheduled,
+    TasksStarted,
+    TaskStopped,
+    ThroughputTableImported,
+    WorkerRegistered,
+)
+from schemas.record import Record
+from services.worker.core import DetectWorkers, RunRound, StopTask
+from services.worker.emulation import EmulatedHands
+from services.worker.executor import WorkerExecutor
+from services.worker.view import LogView
+
+NAME = "worker.a"
+TABLE = ThroughputTableImported(
+    source="test",
+    rows=(
+        ThroughputRow(
+            job_type="x",
+            scale_factor=1,
+            alone=(Throughput("v100", 2.0),),
+            beside=(PairThroughput("v100", "x", 1.0, 1.0),),
+        ),
+    ),
+)
+
+
+class _NoWait(selectors.SelectSelector):
+    """Never waits: nothing comes from outside."""
+
+    def select(self, timeout: float | None = None) -> Any:
+        return super().select(0)
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """A loop whose time is whatever its next timer needs."""
+
+    def __init__(self) -> None:
+        super().__init__(_NoWait())
+        self._virtual_s = 0.0
+
+    def time(self) -> float:
+        """Seconds that have virtually passed."""
+        return self._virtual_s
+
+    def _run_once(self) -> None:
+        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        while scheduled and scheduled[0].cancelled():
+            heapq.heappop(scheduled)._scheduled = False  # type: ignore[attr-defined]
+        if not self._ready and scheduled:  # type: ignore[attr-defined]
+            self._virtual_s = max(self._virtual_s, scheduled[0].when())
+        super()._run_once()  # type: ignore[misc]
+
+
+class Bench:
+    """An executor, and the log that it reports to."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, load_s: float, save_s: float) -> None:
+        self.loop = loop
+        self.view = LogView(NAME)
+        workers = tuple(
+            WorkerRegistered(worker_id=f"w{i}", worker_type="v100", server_id="s", reporter=NAME)
+            for i in range(2)
+        )
+        hands = EmulatedHands(workers, self.view, loop.time, load_s=load_s, save_s=save_s)
+        self.executor = WorkerExecutor(NAME, hands, self.view, loop.time, graces_s=1.0)
+        self.reports: list[tuple[float, int, AnyEvent]] = []
+        self.leases: dict[str, Lease] = {}
+        self._seq = 0
+        self.observe(TABLE)
+
+    def observe(self, event: AnyEvent, actor: str = "mechanism") -> None:
+        """A record of the log."""
+        self._seq += 1
+        record = Record(seq=self._seq, at=self.loop.time(), actor=actor, digest="", event=event)
+        self.view.take(record)
+        self.executor.observed()
+
+    def run(self, plan: RoundScheduled) -> Coroutine[Any, Any, None]:
+        """Carry out a plan; reports come back as records."""
+        return self.executor.carry_out(self.effect(plan), self.report)
+
+    def effect(self, plan: RoundScheduled) -> RunRound:
+        """What the core makes of a plan."""
+        leases = {lease.lease_id: lease for lease in plan.granted} | self.leases
+        effect = RunRound(
+            reporter=NAME,
+            round_id=plan.round_id,
+            starts_at_s=plan.starts_at_s,
+            ends_at_s=plan.ends_at_s,
+            whole_steps_in_s=None,
+            granted=plan.granted,
+            renewed=tuple(leases[i] for i in plan.renewed),
+        )
+        self.leases = leases
+        self.observe(plan)
+        return effect
+
+    def report(self, n: int, event: AnyEvent) -> None:
+        """A result of an effect."""
+        self.reports.append((self.loop.time(), n, event))
+        self.observe(event, NAME)
+
+    def events(self, kind: type[Any]) -> list[Any]:
+        """Results of a kind."""
+        return [event for _, _, event in self.reports if isinstance(event, kind)]
+
+
+def lease(name: str, *jobs: tuple[str, float], worker: str = "w0", resume: str = "") -> Lease:
+    """A lease of jobs, (id, total steps), on a worker."""
+    return Lease(
+        lease_id=name,
+        tasks=tuple(
+            TaskSpec(
+                job_id=job, job_type="x", scale_factor=1, total_steps=steps, resume_from=resume
+            )
+            for job, steps in jobs
+        ),
+        worker_type="v100",
+        worker_ids=(worker,),
+        reporters=(NAME,),
+    )
+
+
+def plan(round_id: int, *granted: Lease, renewed: tuple[str, ...] = ()) -> RoundScheduled:
+    """Round ``round_id`` of 100 s."""
+    return RoundScheduled(
+        round_id=round_id,
+        starts_at_s=100.0 * round_id,
+        ends_at_s=100.0 * (round_id + 1),
+        granted=granted,
+        renewed=renewed,
+    )
+
+
+def on_bench(
+    work: Callable[[Bench], Coroutine[Any, Any, None]], load_s: float = 0.0, save_s: float = 0.0
+) -> Bench:
+    """Let something happen on a bench, to its end."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        bench = Bench(runner.get_loop(), load_s=load_s, save_s=save_s)
+        runner.run(work(bench))
+    return bench
+
+
+def rows(bench: Bench) -> list[tuple[TaskProgress, ...]]:
+    """Rows of each round's report."""
+    return [event.rows for event in bench.events(ProgressReported)]
+
+
+def test_a_lease_that_is_not_renewed_loads_trains_and_saves_within_its_round() -> None:
+    """10 s of loading and 5 s of saving are no training; what is trained is saved."""
+    bench = on_bench(lambda b: b.run(plan(1, lease("r1-0", ("j", 1e6)))), 10.0, 5.0)
+    assert bench.events(TasksStarted) == [TasksStarted(reporter=NAME, lease_ids=("r1-0",))]
+    assert rows(bench) == [(TaskProgress("r1-0", "j", 170.0, 170.0, 100.0, 10.0, 5.0),)]
+
+
+def test_a_completion_is_reported_when_it_happens() -> None:
+    """50 steps at 2 steps/s after 10 s of loading: complete at 135 s, and no row at the end."""
+    bench = on_bench(lambda b: b.run(plan(1, lease("r1-0", ("j", 50.0)))), 10.0)
+    (stopped,) = bench.events(TaskStopped)
+    assert stopped.reason == "completed"
+    assert stopped.task == TaskProgress("r1-0", "j", 50.0, 50.0, 35.0, 10.0)
+    assert rows(bench) == [()]
+    assert [at for at, _, event in bench.reports if event is stopped] == [135.0]
+
+
+def test_a_renewed_lease_goes_on_without_a_checkpoint() -> None:
+    """Two rounds of one lease: rows add up, nothing is saved between, the load is charged once."""
+
+    async def work(bench: Bench) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(bench.run(plan(1, lease("r1-0", ("j", 1e6)))))
+            await asyncio.sleep(195.0)
+            group.create_task(bench.run(plan(2, renewed=("r1-0",))))
+
+    bench = on_bench(work, 10.0, 5.0)
+    assert rows(bench) == [
+        (TaskProgress("r1-0", "j", 180.0, 0.0, 100.0, 10.0, 0.0),),
+        (TaskProgress("r1-0", "j", 370.0, 370.0, 100.0, 0.0, 5.0),),
+    ]
+
+
+def test_who_shared_a_worker_has_it_alone_afterwards() -> None:
+    """At 1 step/s beside a job of 40 steps, then at 2 steps/s: 40 + 2 * 60 steps."""
+    bench = on_bench(lambda b: b.run(plan(1, lease("r1-0", ("i", 40.0), ("j", 1e6)))))
+    (stopped,) = bench.events(TaskStopped)
+    assert (stopped.task.job_id, stopped.task.run_s) == ("i", 40.0)
+    assert rows(bench) == [(TaskProgress("r1-0", "j", 160.0, 160.0, 100.0),)]
+
+
+def test_a_job_goes_on_from_what_its_earlier_lease_has_saved() -> None:
+    """It starts once that lease's end is in the log, on whatever worker."""
+
+    async def work(bench: Bench) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(bench.run(plan(1, lease("r1-0", ("j", 1e6)))))
+            await asyncio.sleep(195.0)
+            moved = lease("r2-0", ("j", 1e6), worker="w1", resume="r1-0")
+            group.create_task(bench.run(plan(2, moved)))
+
+    bench = on_bench(work)
+    assert rows(bench)[1] == (TaskProgress("r2-0", "j", 400.0, 400.0, 100.0),)
+
+
+def test_a_stopped_job_does_not_wait_and_is_not_started_again() -> None:
+    """Half a round trained, nothing saved; the round's report does not mention it."""
+
+    async def work(bench: Bench) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(bench.run(plan(1, lease("r1-0", ("j", 1e6)))))
+            await asyncio.sleep(150.0)
+            stop = StopTask(NAME, "r1-0", "j", "the job was cancelled")
+            group.create_task(bench.executor.carry_out(stop, bench.report))
+
+    bench = on_bench(work)
+    (stopped,) = bench.events(TaskStopped)
+    assert (stopped.reason, stopped.task.steps) == ("cancelled", 100.0)
+    assert stopped.task.checkpointed_steps == 0.0
+    assert rows(bench) == [()]
+
+
+@pytest.mark.parametrize("killed_at_s", [101.0, 150.0, 199.0, 250.0])
+def test_an_effect_carried_out_again_reports_the_same(killed_at_s: float) -> None:
+    """A service that dies within a round, and starts anew from the log, tells the same story."""
+    job = lease("r1-0", ("i", 40.0), ("j", 1e6))
+    whole = on_bench(lambda b: b.run(plan(1, job)))
+
+    async def work(bench: Bench) -> None:
+        effect = bench.effect(plan(1, job))
+        alive = True
+
+        def report_while_alive(n: int, event: AnyEvent) -> None:
+            if alive:
+                bench.report(n, event)
+
+        first = asyncio.ensure_future(bench.executor.carry_out(effect, report_while_alive))
+        await asyncio.wait((first,), timeout=killed_at_s)
+        alive = False
+        first.cancel()
+        logged = {n for _, n, _ in bench.reports}
+
+        def report_what_is_new(n: int, event: AnyEvent) -> None:
+            if n not in logged:
+                bench.report(n, event)
+
+        await on_same_log(bench).carry_out(effect, report_what_is_new)
+
+    bench = on_bench(work)
+    assert {n for _, n, _ in bench.reports} == {n for _, n, _ in whole.reports}
+    completed = [event for event in bench.events(TaskStopped) if event.task.job_id == "i"]
+    assert completed == whole.events(TaskStopped)
+
+
+def on_same_log(bench: Bench) -> WorkerExecutor:
+    """What the next start of the service carries its effects out with."""
+    now = bench.loop.time
+    hands = EmulatedHands((), bench.view, now, load_s=0.0, save_s=0.0)
+    return WorkerExecutor(NAME, hands, bench.view, now, graces_s=1.0)
+
+
+def test_workers_that_are_known_are_not_reported_again() -> None:
+    """Only what is new or has changed."""
+
+    async def work(bench: Bench) -> None:
+        await bench.executor.carry_out(DetectWorkers(NAME, ()), bench.report)
+        known_workers = (bench.events(WorkerRegistered)[0],)
+        await bench.executor.carry_out(DetectWorkers(NAME, known_workers), bench.report)
+
+    bench = on_bench(work)
+    assert [event.worker_id for event in bench.events(WorkerRegistered)] == ["w0", "w1", "w1"]
