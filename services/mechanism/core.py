@@ -244,7 +244,7 @@ class MechanismCore:
         return self._grant_profiles(now)
 
     def _grant_profiles(self, now: float) -> Sequence[Decision]:
-        return self._profiles.grant(self._jobs, self._workers, self._leases, now)
+        return self._profiles.grant(self._jobs, self._workers, now)
 
     # --- reports ---------------------------------------------------------------------------------
 
@@ -403,8 +403,8 @@ class MechanismCore:
             }
         elif plan.granted or plan.renewed:
             decisions += self._arm(now)
-        if self._config.round_end == "grid":
-            self._profiles.round = plan
+        if self._config.round_end == "grid" and self._config.estimator != "oracle":
+            self._profiles.round_planned(plan, self._leases)
         decisions += self._grant_profiles(now)
         return (*decisions, *self._drained())
 

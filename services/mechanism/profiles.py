@@ -31,12 +31,20 @@ class Profiles:
     #: {lease id: (lease, when it ends)}
     _running: dict[str, tuple[Lease, float]] = field(default_factory=dict)
     #: The newest plan; what it leaves idle may be profiled on until it ends.
-    round: RoundScheduled | None = None
+    _round: RoundScheduled | None = None
+    #: Workers it leases, also those whose jobs have ended since: theirs may be clearing up.
+    _busy: frozenset[str] = frozenset()
     _granted: int = 0
 
     def request(self, event: ProfileRequested) -> None:
         """Put a job's profiles in the queue."""
         self._waiting += [(event.job_id, cell, event.seconds) for cell in event.cells]
+
+    def round_planned(self, plan: RoundScheduled, leases: Leases) -> None:
+        """A round is planned, and its leases are on the books."""
+        self._round = plan
+        held = leases.in_round(plan.round_id).values()
+        self._busy = frozenset(worker for each in held for worker in each.lease.worker_ids)
 
     def returned(self, lease_id: str) -> None:
         """A profile is over; its workers are free."""
@@ -51,13 +59,11 @@ class Profiles:
             reason = f"no word of the profile {PATIENCE_S:g} s after its end"
             yield Emit(LeasesChanged(round_id=self._number, revoked=tuple(over), reason=reason))
 
-    def grant(self, jobs: Jobs, workers: Workers, leases: Leases, now: float) -> list[Decision]:
+    def grant(self, jobs: Jobs, workers: Workers, now: float) -> list[Decision]:
         """Lease free workers to the profiles that wait, as far as they go."""
         if not self._waiting:
             return []
         self._waiting = [each for each in self._waiting if each[0] in jobs.active]
-        round_leases = leases.in_round(self.round.round_id).values() if self.round else ()
-        in_round = {w for held in round_leases for w in held.lease.worker_ids}
         busy = {w for lease, _ in self._running.values() for w in lease.worker_ids}
         own: dict[str, list[str]] = {}
         idle: dict[str, list[str]] = {}
@@ -65,16 +71,16 @@ class Profiles:
             if worker_id not in busy and workers.leasable(worker_id):
                 if worker.profiles_only:
                     own.setdefault(worker.worker_type, []).append(worker_id)
-                elif worker_id not in in_round:
+                elif worker_id not in self._busy:
                     idle.setdefault(worker.worker_type, []).append(worker_id)
-        starts_at_s = max(now, self.round.starts_at_s) if self.round else now
-        until_s = self.round.ends_at_s if self.round else now
+        starts_at_s = max(now, self._round.starts_at_s) if self._round else now
+        until_s = self._round.ends_at_s if self._round else now
         decisions = self._lease(jobs, workers, own, now, float("inf"))
         return decisions + self._lease(jobs, workers, idle, starts_at_s, until_s)
 
     @property
     def _number(self) -> int:
-        return self.round.round_id if self.round else 0
+        return self._round.round_id if self._round else 0
 
     def _lease(
         self,

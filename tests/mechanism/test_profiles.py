@@ -59,7 +59,9 @@ def granted(decisions: Sequence[Decision]) -> list[Lease]:
 def standing(*events: AnyEvent, **settings: Any) -> MechanismCore:
     """A core with one job, which can run on v100."""
     core = MechanismCore()
-    config = ClusterConfigured(round_duration_s=100.0, plan_lead_s=0.0, **settings)
+    config = ClusterConfigured(
+        round_duration_s=100.0, plan_lead_s=0.0, estimator="learned", **settings
+    )
     told(core, 0.0, config, *events, job("a"), estimate({"v100": 1.0, "k80": 1.0}))
     return core
 

@@ -328,7 +328,7 @@ def test_workers_that_are_lost_or_draining_are_no_capacity() -> None:
 
 
 def test_pairs_are_told_of_once_per_two_classes_and_only_to_space_sharing() -> None:
-    """Rows of either class serve; a job with figures of its own pairs in proportion to its class."""
+    """Rows of either class serve; a job with figures of its own pairs as its class does, scaled."""
     for policy, expected in (
         ("las", {}),
         (
