@@ -63,18 +63,17 @@ def lowest_rho(jobs: JobArrays, steps: Floats, due_s: Floats, elapsed_s: Floats)
     while True:
         left_s = np.maximum(due_s - elapsed_s * level, work * level)
         needed.value = work * level / left_s
-        _solve(program)
-        if fullness.value <= 1 + 1e-9:
+        excess = _optimum(program) - 1
+        if excess <= 1e-9:
             return 1 / level
-        level -= (float(fullness.value) - 1) / float(met.dual_value @ (work * due_s / left_s**2))
+        level -= excess / float(met.dual_value @ (work * due_s / left_s**2))
 
 
 def most_throughput(jobs: JobArrays, worth: Floats, least: Floats) -> float:
     """Max sum of ``worth`` * thr, (jobs,), with at least ``least`` steps/s for each job."""
     thr, feasible = _allocation(jobs)
     objective = cvxpy.Maximize(cvxpy.sum(cvxpy.multiply(worth * jobs.fastest, thr)))
-    _solve(program := cvxpy.Problem(objective, [thr >= least / jobs.fastest, *feasible]))
-    return float(program.value)
+    return _optimum(cvxpy.Problem(objective, [thr >= least / jobs.fastest, *feasible]))
 
 
 def best_ratio(
@@ -84,8 +83,7 @@ def best_ratio(
 
     thr_i >= max(``least``_i, ``wanted``_i (1 - d_i)) steps/s with the sum of d least; then, with
     all variables times kappa so that the cost is 1 (Charnes and Cooper 1962), a linear program;
-    infinite where all that can be had for nothing.
-    A job whose ``wanted`` is 0 wants nothing.
+    infinite where all that can be had for nothing. A job whose ``wanted`` is 0 wants nothing.
     """
     wants = wanted > 0
     x: Any = cvxpy.Variable(jobs.throughputs.shape, nonneg=True)
@@ -102,19 +100,15 @@ def best_ratio(
         d[~wants] == 0,
         d <= kappa,
     ]
-    shortfall = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum(d)), [*constraints, kappa == 1])
-    _solve(shortfall)
-    missing = float(shortfall.value)
+    shortfall = cvxpy.Minimize(cvxpy.sum(d))
+    missing = _optimum(cvxpy.Problem(shortfall, [*constraints, kappa == 1]))
     cost: Any = (jobs.scale_factors @ x) @ usd_per_h
     worth: Any = cvxpy.sum(cvxpy.multiply(jobs.fastest / jobs.equal, thr))
     no_worse = cvxpy.sum(d) <= kappa * (missing + 1e-9)
-    cheapest = cvxpy.Problem(cvxpy.Minimize(cost), [*constraints, no_worse, kappa == 1])
-    _solve(cheapest)
-    if cheapest.value <= 1e-9:
+    constraints.append(no_worse)
+    if _optimum(cvxpy.Problem(cvxpy.Minimize(cost), [*constraints, kappa == 1])) <= 1e-9:
         return missing, np.inf
-    ratio = cvxpy.Problem(cvxpy.Maximize(worth), [*constraints, no_worse, cost == 1])
-    _solve(ratio)
-    return missing, float(ratio.value)
+    return missing, _optimum(cvxpy.Problem(cvxpy.Maximize(worth), [*constraints, cost == 1]))
 
 
 def _allocation(jobs: JobArrays, fullness: Any = 1.0) -> tuple[Any, list[Any]]:
@@ -129,7 +123,7 @@ def _allocation(jobs: JobArrays, fullness: Any = 1.0) -> tuple[Any, list[Any]]:
     return thr, feasible
 
 
-def _solve(program: Any) -> None:
+def _optimum(program: Any) -> float:
     program.solve(
         solver=cvxpy.HIGHS,
         primal_feasibility_tolerance=1e-10,
@@ -137,3 +131,4 @@ def _solve(program: Any) -> None:
     )
     if program.status != cvxpy.OPTIMAL:
         raise SolverError(f"cvxpy with HiGHS: {program.status}")
+    return float(program.value)

@@ -31,8 +31,8 @@ def job_class(
         throughputs=throughputs,
         job_ids=tuple(ids.split()),
         arrival_ranks=tuple(range(jobs)),
-        steps_remaining=(steps,) * jobs if isinstance(steps, float) else steps,
-        elapsed_s=(elapsed_s,) * jobs if isinstance(elapsed_s, float) else elapsed_s,
+        steps_remaining=steps if isinstance(steps, tuple) else (steps,) * jobs,
+        elapsed_s=elapsed_s if isinstance(elapsed_s, tuple) else (elapsed_s,) * jobs,
     )
 
 

@@ -19,7 +19,7 @@ def test_small_shares_keep_their_worth(seed: int, jobs: int, types: int) -> None
     """
     rng = np.random.default_rng(seed)
     shares = rng.dirichlet(np.ones(types), jobs) * 10 ** rng.uniform(-6, 0, (jobs, 1))
-    demands = 2.0 ** rng.integers(0, 4, jobs)
+    demands = rng.choice([1.0, 2.0, 4.0, 8.0], jobs)
     workers = np.floor(demands @ shares)
     shares *= np.minimum(workers / (demands @ shares), 1.0)
     units = round_by_fractions(shares, demands, workers)
