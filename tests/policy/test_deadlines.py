@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 
 from services.policy import reference_objectives as reference
+from services.policy import solver
 from services.policy.catalog import resolve
 from services.policy.classes import SHARE_UNIT
 from services.policy.jobs import blind
@@ -124,6 +125,20 @@ def test_over_eight_orders_of_magnitude_who_needs_more_has_no_less(
         served.sort(key=needed_by.__getitem__)
         for slower, faster in itertools.pairwise(served):
             assert speeds[slower] <= speeds[faster] * (1 + 1e-6) + lost[faster]
+
+
+@AWARE
+@settings(max_examples=25)
+@given(asked=underway(max_classes=4))
+def test_clarabel_carries_on_where_highs_gives_up(name: str, asked: Problem) -> None:
+    """With HiGHS stopped before its first pivot, the objective is the same to 1e-6."""
+    assume(Jobs.of(asked).ids)
+    by_highs = resolve(name).solve(asked)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(solver._OPTIONS, "simplex_iteration_limit", 0)
+        by_clarabel = resolve(name).solve(asked)
+    assert violation(asked, by_clarabel) <= 1e-9
+    assert by_clarabel.objective == pytest.approx(by_highs.objective, rel=1e-6)
 
 
 def test_everybody_is_done_by_the_makespan_and_nobody_waits_for_nothing() -> None:
