@@ -68,12 +68,11 @@ def held_out(table: ThroughputTable, fraction: float) -> Figures:
         cells = known.fingerprint(measured)[1][0]
         match = known.match(measured)
         confidences.append(match.confidence)
-        own = np.arange(len(truth)) < known.num_pairs
         pairs = np.arange(len(truth)) < 2 * known.num_pairs
         best = _nearest(known, truth, seen & pairs)
         chosen = {
             "matched": known.job_types.index(match.job_type),
-            "neighbour": _nearest(known, truth, cells & own),
+            "neighbour": _nearest(known, truth, cells & pairs),
         }
         for name, reference in chosen.items():
             hits.setdefault(name, []).append(reference == best)
