@@ -16,9 +16,12 @@ from services.policy.division import Division, divide
 from services.policy.isolated import isolated_shares
 from services.policy.jobs import Jobs, gather_jobs, job_rows
 from services.policy.leftover import hand_out_rest, normalised_throughput, worker_time
+from services.policy.meetings import to_rows as shared_rows
 from services.policy.needs import Needs, NeedsProgram
+from services.policy.pairs import gather_with_pairs
 from services.policy.pools import Pools, Ways
 from services.policy.problem import Allocation, PolicyError, Problem, ProblemError
+from services.policy.sharing_pools import shared_pools, weightless
 from services.policy.solver import Floats, Ints
 
 #: Relative to the largest that there could be, what is smaller than this is nothing.
@@ -53,6 +56,28 @@ class Cost:
         shares = pools.fill(hand_out_rest(program, arrays, pools), ways)
         return Allocation(
             rows=to_rows(problem, arrays, shares),
+            objective=best.ratio,
+            prices=dict(zip(problem.worker_types, best.prices.tolist(), strict=True)),
+            set_aside=set_aside,
+        )
+
+
+@dataclass(frozen=True)
+class CostSharing(Cost):
+    """``cost`` where two jobs may share their workers, and the money for them (§3.1)."""
+
+    def solve(self, problem: Problem) -> Allocation:
+        """Allocate; see ``Policy``."""
+        problem = weightless(problem)
+        arrays, columns, set_aside = gather_with_pairs(problem)
+        if not len(arrays.counts):
+            return Allocation(rows=(), set_aside=set_aside)
+        pools, ties = shared_pools(arrays, columns), columns.tie_breakers(arrays)
+        program = NeedsProgram(pools, Needs.constant(_floors(arrays, self.floor)))
+        best = _maximise_ratio(program, arrays, pools, _usd_per_h(problem))
+        used = hand_out_rest(program, arrays, pools, ties)
+        return Allocation(
+            rows=shared_rows(problem, arrays, columns, used),
             objective=best.ratio,
             prices=dict(zip(problem.worker_types, best.prices.tolist(), strict=True)),
             set_aside=set_aside,

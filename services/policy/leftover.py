@@ -14,18 +14,21 @@ from services.policy.solver import Floats
 _TIE_WEIGHT = 1e-6
 
 
-def hand_out_rest(program: NeedsProgram, arrays: ClassArrays, pools: Pools) -> Floats:
+def hand_out_rest(
+    program: NeedsProgram, arrays: ClassArrays, pools: Pools, ties: Floats | None = None
+) -> Floats:
     """(columns,) the most of sum thr_i / Tbar_i, of that the least worker time, then fixed order.
 
-    ``program`` holds what the objective asked for.
+    ``program`` holds what the objective asked for. The order is that of ``ties``, (columns,) in
+    [0, 1), which columns that serve one class can do without.
     """
     worth = normalised_throughput(arrays, pools)
     values = program.minimise(-worth / worth.max())
     if not program.solution.is_unique():
         program.keep_optima()
         held = worker_time(arrays, pools)
-        ties = 1 + _TIE_WEIGHT * _tie_breakers(arrays, pools)
-        values = program.minimise(held / held.max() * ties)
+        ties = _tie_breakers(arrays, pools) if ties is None else ties
+        values = program.minimise(held / held.max() * (1 + _TIE_WEIGHT * ties))
     return values
 
 

@@ -130,9 +130,10 @@ def _columns(arrays: ClassArrays, pairs: Ints, speeds: Floats) -> Columns:
         (c != d) | (arrays.counts[c] >= 2)
     )
     usable = arrays.usable[c] & arrays.usable[d] & (speeds > 0).all(axis=1)
-    relative = np.divide(
-        speeds, arrays.throughputs[pairs], out=np.zeros(speeds.shape), where=usable[:, None]
-    )
+    # Who seems faster beside another than alone was measured on a better day.
+    alone_speeds = arrays.throughputs[pairs]
+    speeds = np.minimum(speeds, alone_speeds)
+    relative = np.divide(speeds, alone_speeds, out=np.zeros(speeds.shape), where=usable[:, None])
     index, pair_types = np.nonzero(possible[:, None] & (relative.sum(axis=1) > _WORTH_SHARING))
     c, d = c[index], d[index]
 
