@@ -23,6 +23,7 @@ from schemas.events import (
     WorkerRegistered,
 )
 from schemas.record import Record
+from services.estimator import effects
 from services.estimator.core import EstimatorCore
 from services.estimator.effects import Fingerprint, PlanProfiles
 from services.estimator.tables import ThroughputTable
@@ -72,10 +73,8 @@ class EstimatorExecutor:
 
     def carry_out(self, effect: Effect, now: float, report: Report) -> None:
         """See ``replay.driver.Executor``."""
-        from services.estimator import learning  # noqa: PLC0415 - torch, which few runs need
-
         assert isinstance(effect, PlanProfiles | Fingerprint)
-        report(now, 0, learning.carry_out(effect))
+        report(now, 0, effects.carry_out(effect))
 
 
 class _Nothing:

@@ -261,7 +261,7 @@ class EstimatorCore:
     def _learned(self, event: ThroughputEstimated) -> Sequence[Decision]:
         """The effect has matched a job: its class is known from now on, if it was not yet."""
         job = self._jobs.get(event.job_id)
-        if job is None or event.source != "learned" or not event.row.job_type:
+        if job is None or event.source != "learned":
             return ()
         job.learned(event)
         key = (event.row.job_type, event.row.scale_factor)

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import msgspec
 
-from schemas.domain import ProfileCell, ThroughputRow
+from schemas.domain import ProfileCell, Throughput, ThroughputRow
 from schemas.events import Event, ProfileRequested, ThroughputEstimated
 
 
@@ -44,3 +44,28 @@ class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
     references: tuple[ThroughputRow, ...]
     worker_types: tuple[str, ...]
     measured: tuple[MeasuredCell, ...]
+
+
+def carry_out(effect: PlanProfiles | Fingerprint) -> ProfileRequested | ThroughputEstimated:
+    """Do what the core asked for; torch is imported by the first that does."""
+    from services.estimator import learning  # noqa: PLC0415 - torch, which few need
+
+    return learning.carry_out(effect)
+
+
+def give_up(
+    effect: PlanProfiles | Fingerprint, _reason: str
+) -> ProfileRequested | ThroughputEstimated:
+    """What to do without: profile the job alone; believe what its profiles say, of itself only."""
+    if isinstance(effect, PlanProfiles):
+        cells = tuple(ProfileCell(worker_type, "") for worker_type in effect.worker_types)
+        return ProfileRequested(job_id=effect.job_id, cells=cells, seconds=effect.profile_s)
+    alone = {
+        each.cell.worker_type: each.steps_per_s for each in effect.measured if not each.cell.beside
+    }
+    row = ThroughputRow(
+        job_type="",
+        scale_factor=effect.scale_factor,
+        alone=tuple(Throughput(*cell) for cell in sorted(alone.items())),
+    )
+    return ThroughputEstimated(row=row, job_id=effect.job_id, source="learned", confidence=0.0)

@@ -19,6 +19,7 @@ from schemas.events import (
     WorkerRegistered,
 )
 from services.estimator import learning
+from services.estimator.effects import give_up
 from tests.estimator.play import REPORTER, Find, Play, estimates, rates
 
 LEARNED = ClusterConfigured(policy="las:ss", estimator="learned")
@@ -266,3 +267,17 @@ def test_effects_are_pure() -> None:
         or (isinstance(event, ThroughputEstimated) and event.source == "learned")
     ]
     assert [repr(effect) for effect in play.effects] == before
+
+
+def test_without_the_computing_process_a_job_is_known_by_itself() -> None:
+    """It ends again and again: profiles alone are asked for, and what they find is believed."""
+    play = Play(LEARNED, *WORKERS, IMPORTED)
+    play.tell(submitted())
+    asked = give_up(play.effects[0], "killed")
+    assert isinstance(asked, ProfileRequested)
+    assert [cell.beside for cell in asked.cells] == ["", "", ""]
+    play.profile(play.asked("a"), as_if(KNOWN))
+    estimate = give_up(play.effects[-1], "killed")
+    assert isinstance(estimate, ThroughputEstimated)
+    assert rates(estimate) == {t: TABLE.alone(KNOWN, 1, t) for t in ("k80", "p100", "v100")}
+    assert play.tell(estimate) == []
