@@ -437,6 +437,19 @@ def _number(text: str) -> float | str:
         return text
 
 
+def configure(options: up_module.Options, nats: str, cluster: str, *, json: bool) -> int:
+    """See ``commands.configure``."""
+    table = up_module.check_settings(options)
+
+    async def work(log: JetStreamLog) -> bool:
+        return await up_module.configure(log, options, table)
+
+    changed = _with_log(work, nats, cluster)
+    said = "configured, from the next round on" if changed else "nothing to change"
+    print(json_module.dumps({"changed": changed}) if json else said)
+    return OK
+
+
 def fetch(out: Path, nats: str, cluster: str, *, force: bool) -> int:
     """See ``commands.fetch``."""
     new_file("OUT", out, force=force)

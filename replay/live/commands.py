@@ -55,6 +55,27 @@ def up(
     return actions.up(options, detach=detach)
 
 
+def configure(
+    *,
+    round: Annotated[  # noqa: A002 - as above
+        float | None, typer.Option(help="Seconds a round lasts (360, or as it was).")
+    ] = None,
+    policy: Annotated[str, typer.Option(help="One of `gavel policies` (las, or as it was).")] = "",
+    throughputs: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Steps/s (a built-in table).")
+    ] = None,
+    nats: Nats = "",
+    cluster: Name = "",
+    json: Json = False,
+) -> int:
+    """Say how a cluster is run whose services are started one by one."""
+    from replay.live import actions  # noqa: PLC0415 - see up
+    from replay.live.up import Options  # noqa: PLC0415 - see up
+
+    options = Options(round_s=round, policy=policy, throughputs=throughputs)
+    return actions.configure(options, nats, cluster, json=json)
+
+
 def down() -> int:
     """Stop the cluster of this machine; tasks save first. Its log stays."""
     from replay.live import actions  # noqa: PLC0415 - see up
@@ -252,6 +273,7 @@ def add_to(app: typer.Typer, log_app: typer.Typer) -> None:
     )(submit)
     for command in (
         down,
+        configure,
         status,
         jobs,
         workers,

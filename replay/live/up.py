@@ -72,11 +72,7 @@ def check(options: Options) -> ThroughputTable:
     LiveError
         There is no accelerator here, or the cluster is up already.
     """
-    table = builtin_table() if options.throughputs is None else read_table(options.throughputs)
-    if options.round_s is not None:
-        seconds("--round", options.round_s)
-    if options.policy:
-        resolve(options.policy)
+    table = check_settings(options)
     if options.emulate:
         for worker_type in counts("--emulate", options.emulate, least=1):
             one_of("--emulate", worker_type, table.worker_types())
@@ -91,6 +87,21 @@ def check(options: Options) -> ThroughputTable:
     if up is not None:
         raise LiveError(f"a cluster is up already under {home()} (process {up.pid}): `gavel down`")
     return table
+
+
+def check_settings(options: Options) -> ThroughputTable:
+    """The throughput table; what is to be appended makes sense.
+
+    Raises
+    ------
+    OptionError, PolicyError, TableError
+        It does not.
+    """
+    if options.round_s is not None:
+        seconds("--round", options.round_s)
+    if options.policy:
+        resolve(options.policy)
+    return builtin_table() if options.throughputs is None else read_table(options.throughputs)
 
 
 async def run(options: Options, table: ThroughputTable) -> None:
@@ -112,7 +123,7 @@ async def run(options: Options, table: ThroughputTable) -> None:
     with EmbeddedServer(home() / "nats") as server:
         up = Up(pid=os.getpid(), url=server.url, cluster="main")
         async with connected(server.url, up.cluster) as log:
-            await _configure(log, options, table)
+            await configure(log, options, table)
         try:
             async with _services(up, options) as watching:
                 watch = asyncio.create_task(server.watch(lambda _: None))
@@ -136,8 +147,8 @@ async def _first(*tasks: asyncio.Future[Any]) -> None:
         task.result()
 
 
-async def _configure(log: JetStreamLog, options: Options, table: ThroughputTable) -> None:
-    """Append what the log does not say already."""
+async def configure(log: JetStreamLog, options: Options, table: ThroughputTable) -> bool:
+    """Append what the log does not say already; whether that was anything."""
     picture = await look(log)
     config = picture.config or ClusterConfigured()
     if options.policy:
@@ -152,6 +163,7 @@ async def _configure(log: JetStreamLog, options: Options, table: ThroughputTable
     if imported != picture.table and (options.throughputs is not None or picture.table is None):
         events.append(imported)
     await append(log, f"operator.{secrets.token_hex(4)}", *events)
+    return bool(events)
 
 
 # --- processes ------------------------------------------------------------------------------------
@@ -163,13 +175,13 @@ async def _services(up: Up, options: Options) -> AsyncGenerator[asyncio.Future[A
     for name in SERVICES:
         up.services[name] = ServiceProcess(pid=0, health_port=_free_port())
     keepers = [asyncio.create_task(_keep(name, up, options)) for name in SERVICES]
-    watching = asyncio.gather(*keepers)
+    watching: asyncio.Future[Any] = asyncio.gather(*keepers)
     try:
         yield watching
     finally:
         for keeper in keepers:
             keeper.cancel()
-        await asyncio.gather(*keepers, watching, return_exceptions=True)
+        await asyncio.gather(*keepers, return_exceptions=True)
 
 
 async def _keep(name: str, up: Up, options: Options) -> None:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from replay.verify import verify_log
 from schemas.domain import JobSpec, Throughput, ThroughputRow
@@ -26,6 +26,7 @@ from schemas.events import (
 from schemas.record import Record
 from services.runtime.embedded import EmbeddedServer
 from services.runtime.jetstream import JetStreamLog
+from services.runtime.live_log import LogUnavailableError
 from tests.live.servers import MAX_BYTES
 from tests.live.shells import Outsider, export
 from tests.simulation.invariants import violations
@@ -46,12 +47,27 @@ TABLE = (
 )
 
 
+class Server(Protocol):
+    """Where the log is."""
+
+    url: str
+
+    def start(self) -> None:
+        """Have it take appends."""
+        ...
+
+    def stop(self) -> None:
+        """Have it end."""
+        ...
+
+
 class Cluster:
     """Processes over a folder; ``records`` is the log as read so far."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, server: Server | None = None, name: str = "test") -> None:
         self.folder = folder
-        self.server = EmbeddedServer(folder / "nats")
+        self.server = server or EmbeddedServer(folder / "nats")
+        self.name = name
         self.services: dict[str, subprocess.Popen[bytes]] = {}
         self.records: list[Record] = []
         self._commands: dict[str, tuple[str, dict[str, str]]] = {}
@@ -62,11 +78,27 @@ class Cluster:
         self.log: JetStreamLog
 
     async def __aenter__(self) -> Self:
-        """Start the server and read its log; no service runs yet."""
+        """Start the server; no service runs yet."""
         self.server.start()
-        self.log = await JetStreamLog.connect(self.server.url, "test", max_bytes=MAX_BYTES)
-        self._reading = asyncio.create_task(self._follow())
         return self
+
+    async def connect(self, user: str = "", password: str = "") -> None:
+        """Read the log, made if there is none and the user may."""
+        credentials = {"user": user, "password": password} if user else {}
+        self.log = await JetStreamLog.connect(
+            self.server.url, self.name, name="cli", max_bytes=MAX_BYTES, credentials=credentials
+        )
+        self._reading = asyncio.create_task(self._follow())
+
+    async def connect_once_made(self, user: str, password: str) -> None:
+        """Read the log, once a service has made it."""
+        async with asyncio.timeout(20.0):
+            while True:
+                try:
+                    await self.connect(user, password)
+                except LogUnavailableError:
+                    continue
+                return
 
     async def __aexit__(
         self,
@@ -75,15 +107,16 @@ class Cluster:
         traceback: TracebackType | None,
     ) -> None:
         """Stop all that runs."""
-        assert self._reading is not None
-        self._reading.cancel()
+        if self._reading is not None:
+            self._reading.cancel()
         for process in self.services.values():
             process.terminate()
         for process in self.services.values():
             process.wait(15)
-        with suppress(asyncio.CancelledError):
-            await self._reading
-        await self.log.close()
+        if self._reading is not None:
+            with suppress(asyncio.CancelledError):
+                await self._reading
+            await self.log.close()
         self.server.stop()
         if error is not None:
             for path in sorted(self.folder.glob("*.log")):
@@ -115,7 +148,7 @@ class Cluster:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("GAVEL_")}
         environment |= {
             "GAVEL_LOG_SERVERS": self.server.url,
-            "GAVEL_LOG_CLUSTER": "test",
+            "GAVEL_LOG_CLUSTER": self.name,
             "GAVEL_LOG_MAX_BYTES": str(MAX_BYTES),
         }
         with (self.folder / f"{name}.log").open("ab") as lines:
@@ -202,5 +235,6 @@ class Cluster:
 async def running_cluster(folder: Path) -> AsyncIterator[Cluster]:
     """A cluster whose policy, mechanism and estimator run."""
     async with Cluster(folder) as cluster:
+        await cluster.connect()
         cluster.start(*CONTROLLERS)
         yield cluster

@@ -24,6 +24,7 @@ from schemas.events import (
     WorkerReturned,
     WorkerUnreachable,
 )
+from services.runtime.embedded import EmbeddedServer
 from services.worker.processes import tasks_under
 from tests.live.cluster import CONTROLLERS, Cluster, running_cluster
 
@@ -75,9 +76,11 @@ def test_the_server_killed_in_mid_round(tmp_path: Path) -> None:
                 await cluster.submit(f"job-{number}", steps=300.0)
             await cluster.until_count(TasksStarted, 1)
             before = list(cluster.records)
-            os.kill(cluster.server.pid, signal.SIGKILL)
-            cluster.server.stop()
-            cluster.server.start()
+            server = cluster.server
+            assert isinstance(server, EmbeddedServer)
+            os.kill(server.pid, signal.SIGKILL)
+            server.stop()
+            server.start()
             await cluster.until_count(JobCompleted, 2)
             await cluster.check_log()
             assert cluster.records[: len(before)] == before
