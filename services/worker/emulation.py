@@ -51,9 +51,9 @@ class EmulatedHands:
         """See ``Hands``."""
         return self._workers
 
-    def measure(self, lease: Lease) -> Sequence[float]:
+    def measure(self, lease: Lease) -> Sequence[float] | None:
         """See ``Hands``: what the table says."""
-        return self._view.rates(lease.tasks, lease.worker_type)
+        return self._view.known_rates(lease.tasks, lease.worker_type)
 
     async def end_strays(self, known: Callable[[str, str], bool]) -> None:
         """See ``Hands``: what was arithmetic is gone with the process that did it."""

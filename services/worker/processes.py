@@ -120,7 +120,7 @@ class ProcessHands:
         """See ``Hands``: the table's word where accelerators are imagined; others have none."""
         if not self._tools.settings.emulated:
             return None
-        return self._tools.view.rates(lease.tasks, lease.worker_type)
+        return self._tools.view.known_rates(lease.tasks, lease.worker_type)
 
     async def end_strays(self, known: Callable[[str, str], bool]) -> None:
         """See ``Hands``."""

@@ -105,7 +105,11 @@ class LogView:
         return saved if out is None else out.reported.get(job_id, saved)
 
     def rates(self, tasks: Sequence[TaskSpec], worker_type: str) -> Sequence[float]:
-        """Steps/s of each task of a lease by the table, else as declared; 0 where nothing is known.
+        """Steps/s of each task of a lease, as ``known_rates``; 0 where nothing is known."""
+        return self.known_rates(tasks, worker_type) or (0.0,) * len(tasks)
+
+    def known_rates(self, tasks: Sequence[TaskSpec], worker_type: str) -> Sequence[float] | None:
+        """Steps/s of each task of a lease by the table, else as declared; None: not known.
 
         Parameters
         ----------
@@ -115,11 +119,11 @@ class LogView:
         if len(tasks) == 2:
             first, other = tasks
             key = (first.job_type, other.job_type, first.scale_factor, worker_type)
-            return self._pairs.get(key, (0.0, 0.0))
+            return self._pairs.get(key)
         (task,) = tasks
         known = self._alone.get((task.job_type, task.scale_factor))
         known = self._declared.get(task.job_id, {}) if known is None else known
-        return (known.get(worker_type, 0.0),)
+        return (known[worker_type],) if worker_type in known else None
 
     # --- records ---------------------------------------------------------------------------------
 
