@@ -59,6 +59,8 @@ class Options(msgspec.Struct, kw_only=True, frozen=True):
     in_process: bool = False
     round_s: float | None = None
     policy: str = ""
+    #: ``oracle``, ``declared`` or ``learned``; empty: as it was.
+    estimator: str = ""
     throughputs: Path | None = None
 
 
@@ -97,6 +99,8 @@ def check_settings(options: Options) -> ThroughputTable:
     OptionError, PolicyError, TableError
         It does not.
     """
+    if options.estimator:
+        one_of("--estimator", options.estimator, ("oracle", "declared", "learned"))
     if options.round_s is not None:
         seconds("--round", options.round_s)
     if options.policy:
@@ -155,6 +159,8 @@ async def configure(log: JetStreamLog, options: Options, table: ThroughputTable)
         config = msgspec.structs.replace(config, policy=options.policy, policy_parameters={})
     if options.round_s is not None:
         config = msgspec.structs.replace(config, round_duration_s=options.round_s)
+    if options.estimator:
+        config = msgspec.structs.replace(config, estimator=options.estimator)
     rows = tuple(table.rows(table.classes(), pairs=needs(config.policy, "pairs")))
     imported = ThroughputTableImported(source=table.source, rows=rows)
     events: list[AnyEvent] = []
