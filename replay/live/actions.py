@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json as json_module
 import os
 import secrets
@@ -12,20 +13,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing
-from dataclasses import dataclass
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from rich.live import Live
 
 from replay import views
 from replay.cli_options import OptionError, new_file, one_of
 from replay.live import show
 from replay.live import up as up_module
 from replay.live.health import ask
-from replay.live.jobs import build_job, cannot_run, read_job
-from replay.live.picture import COMPLETED, ENDED, JobLine, Picture
+from replay.live.picture import Picture
 from replay.live.place import (
     LiveError,
     append,
@@ -33,19 +33,16 @@ from replay.live.place import (
     home,
     look,
     read_up,
-    record_of,
 )
-from schemas.domain import JobSpec
 from schemas.events import (
-    CancelRequested,
     ClusterConfigured,
     DrainRequested,
-    JobSubmitted,
     ThroughputTableImported,
 )
 from schemas.record import Draft
 from services.estimator.tables import ThroughputTable
 from services.policy.catalog import needs, resolve
+from services.runtime import config
 from services.runtime.file_log import FileLog
 from services.runtime.jetstream import JetStreamLog
 from services.runtime.presence import NatsPresence
@@ -53,12 +50,14 @@ from services.runtime.presence import NatsPresence
 T = TypeVar("T")
 
 OK, FAILED = 0, 1
-#: How long `submit` waits for the mechanism's word.
-_ADMISSION_S = 2.0
 _DOWN_S = 60.0
+#: Between two pictures of what has happened before `gavel top` was called.
+_REFRESH_S = 0.5
 
 
-def _with_log(work: Callable[[JetStreamLog], Awaitable[T]], nats: str, cluster: str) -> T:
+def with_log(work: Callable[[JetStreamLog], Awaitable[T]], nats: str, cluster: str) -> T:
+    """What comes of working with the log of the cluster that is meant."""
+
     async def run() -> T:
         async with connected(nats, cluster) as log:
             return await work(log)
@@ -66,11 +65,13 @@ def _with_log(work: Callable[[JetStreamLog], Awaitable[T]], nats: str, cluster: 
     return asyncio.run(run())
 
 
-def _look(nats: str, cluster: str) -> Picture:
-    return _with_log(look, nats, cluster)
+def look_now(nats: str, cluster: str) -> Picture:
+    """The cluster as of now."""
+    return with_log(look, nats, cluster)
 
 
-def _print(json: bool, content: Any, table: Callable[[], Any]) -> None:  # noqa: FBT001 - as typed
+def tell(json: bool, content: Any, table: Callable[[], Any]) -> None:  # noqa: FBT001 - as typed
+    """Print JSON, or a table."""
     if json:
         print(msgspec.json.format(msgspec.json.encode(content)).decode())
     else:
@@ -119,6 +120,8 @@ def _arguments(options: up_module.Options) -> list[str]:
         arguments += ["--round", str(options.round_s)]
     if options.policy:
         arguments += ["--policy", options.policy]
+    if options.estimator:
+        arguments += ["--estimator", options.estimator]
     if options.throughputs is not None:
         arguments += ["--throughputs", str(options.throughputs.absolute())]
     return arguments
@@ -177,170 +180,9 @@ def status(nats: str, cluster: str, *, json: bool) -> int:
             last_round=picture.rounds[-1] if picture.rounds else None,
         )
 
-    found = _with_log(work, nats, cluster)
-    _print(json, found, lambda: show.status(found))
+    found = with_log(work, nats, cluster)
+    tell(json, found, lambda: show.status(found))
     return OK if all(service.leader for service in found.services) else FAILED
-
-
-# --- jobs -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Submission:
-    """What was typed behind ``gavel submit``."""
-
-    given: Mapping[str, Any]
-    command: tuple[str, ...]
-    file: Path | None
-    dry_run: bool
-
-
-def submit(request: Submission, nats: str, cluster: str, *, json: bool) -> int:
-    """See ``commands.submit``."""
-    given = dict(read_job(request.file)) if request.file is not None else {}
-    given |= request.given
-    speeds = given.get("declared_throughputs", {})
-    if isinstance(speeds, dict):
-        given["declared_throughputs"] = {t: _rate(t, speed) for t, speed in speeds.items()}
-    source = str(request.file) if request.file is not None else "submit"
-    job = build_job(given, request.command, Path.cwd(), source)
-
-    async def work(log: JetStreamLog) -> tuple[int, str]:
-        picture = await look(log)
-        if job.job_id in picture.jobs:
-            raise LiveError(f"job {job.job_id} is in the log already: choose another id")
-        reason = cannot_run(job, picture)
-        if reason is not None:
-            raise LiveError(f"job {job.job_id} can never run: {reason}")
-        if request.dry_run:
-            return OK, "checked"
-        seq = await append(log, f"client.{job.job_id}", JobSubmitted(job=job))
-        return await _admission(log, job, seq)
-
-    code, what = _with_log(work, nats, cluster)
-    if json:
-        print(json_module.dumps({"job_id": job.job_id, "status": what}))
-    elif request.dry_run:
-        print(msgspec.json.format(msgspec.json.encode(job)).decode())
-    else:
-        print(f"{job.job_id}: {what}")
-    return code
-
-
-async def _admission(log: JetStreamLog, job: JobSpec, seq: int) -> tuple[int, str]:
-    """What the mechanism says of a job that is stored."""
-    picture = Picture()
-    try:
-        async with asyncio.timeout(_ADMISSION_S), aclosing(log.follow(seq - 1)) as deliveries:
-            async for record, _ in deliveries:
-                picture.take(record)
-                line = picture.jobs[job.job_id]
-                if line.status == "rejected":
-                    raise LiveError(f"job {job.job_id} is rejected: {line.reason}")
-                if line.status != "submitted":
-                    return OK, "admitted"
-    except TimeoutError:
-        pass
-    return OK, "stored; the mechanism is away, and admits it once it is back"
-
-
-def _rate(worker_type: str, value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise OptionError("--throughput", f"{worker_type}={value}", "steps/s, a number") from None
-
-
-def jobs(nats: str, cluster: str, *, everything: bool, json: bool) -> int:
-    """See ``commands.jobs``."""
-    picture = _look(nats, cluster)
-    lines = [job for job in picture.jobs.values() if everything or job.status not in ENDED]
-    _print(json, lines, lambda: show.jobs(lines, picture.at_s))
-    return OK
-
-
-def job_show(job_id: str, nats: str, cluster: str, *, json: bool) -> int:
-    """See ``commands.job_show``."""
-    picture = _look(nats, cluster)
-    job = _known(picture, job_id)
-    _print(json, job, lambda: show.job(job, picture))
-    return OK
-
-
-def cancel(job_id: str, nats: str, cluster: str, *, json: bool) -> int:
-    """See ``commands.cancel``."""
-
-    async def work(log: JetStreamLog) -> JobLine:
-        picture = await look(log)
-        job = _known(picture, job_id)
-        if job.status in ENDED:
-            raise LiveError(f"job {job_id} has ended: {job.status}")
-        actor = f"client.{job_id}"
-        submitted = await record_of(log, actor)
-        if submitted is None or not isinstance(submitted.event, CancelRequested):
-            await append(log, actor, CancelRequested(job_id=job_id), after=submitted)
-        return await _ended(log, job_id, _ADMISSION_S) or job
-
-    job = _with_log(work, nats, cluster)
-    if json:
-        print(msgspec.json.encode(job).decode())
-    elif job.status in ENDED:
-        print(f"{job_id}: {job.status}")
-    else:
-        print(f"{job_id}: to be cancelled; the mechanism is away")
-    return OK
-
-
-def wait(job_id: str, timeout_s: float | None, nats: str, cluster: str, *, json: bool) -> int:
-    """See ``commands.wait``."""
-
-    async def work(log: JetStreamLog) -> JobLine | None:
-        _known(await look(log), job_id)
-        return await _ended(log, job_id, timeout_s)
-
-    job = _with_log(work, nats, cluster)
-    if job is None:
-        raise LiveError(f"job {job_id} has not ended after {timeout_s:g} s")
-    if json:
-        print(msgspec.json.encode(job).decode())
-    else:
-        print(f"{job_id}: {job.status}{': ' if job.reason else ''}{job.reason}")
-    return OK if job.status == COMPLETED else FAILED
-
-
-async def _ended(log: JetStreamLog, job_id: str, timeout_s: float | None) -> JobLine | None:
-    """The job, once it has ended; None if it takes longer."""
-    picture = Picture()
-    try:
-        async with asyncio.timeout(timeout_s), aclosing(log.follow()) as deliveries:
-            async for record, _ in deliveries:
-                picture.take(record)
-                job = picture.jobs.get(job_id)
-                if job is not None and job.status in ENDED:
-                    return job
-    except TimeoutError:
-        pass
-    return None
-
-
-def _known(picture: Picture, job_id: str) -> JobLine:
-    return picture.jobs[one_of("JOB", job_id, picture.jobs)]
-
-
-def logs(job_id: str, rank: int, lines: int) -> int:
-    """See ``commands.logs``."""
-    folder = home() / "worker" / "jobs"
-    known = [path.name for path in folder.glob("*")]
-    one_of("JOB", job_id, known)
-    found = sorted(
-        (folder / job_id).glob(f"*/rank-{rank}.log"), key=lambda path: path.stat().st_mtime
-    )
-    if not found:
-        raise LiveError(f"rank {rank} of job {job_id} has printed nothing on this machine")
-    text = found[-1].read_text(errors="replace").splitlines()
-    for line in text[-lines:] if lines else text:
-        print(line)
-    return OK
 
 
 # --- workers, rounds, policy ----------------------------------------------------------------------
@@ -348,26 +190,26 @@ def logs(job_id: str, rank: int, lines: int) -> int:
 
 def workers(nats: str, cluster: str, *, json: bool) -> int:
     """See ``commands.workers``."""
-    lines = list(_look(nats, cluster).workers.values())
-    _print(json, lines, lambda: show.workers(lines))
+    lines = list(look_now(nats, cluster).workers.values())
+    tell(json, lines, lambda: show.workers(lines))
     return OK
 
 
 def allocation(nats: str, cluster: str, *, json: bool) -> int:
     """See ``commands.allocation``."""
-    picture = _look(nats, cluster)
+    picture = look_now(nats, cluster)
     if picture.allocation is None:
         raise LiveError("the policy has computed no allocation yet")
     found = picture.allocation
-    _print(json, found, lambda: show.allocation(found, picture))
+    tell(json, found, lambda: show.allocation(found, picture))
     return OK
 
 
 def rounds(nats: str, cluster: str, number: int, *, json: bool) -> int:
     """See ``commands.rounds``."""
-    picture = _look(nats, cluster)
+    picture = look_now(nats, cluster)
     lines = list(picture.rounds)[-number:]
-    _print(json, lines, lambda: show.rounds(lines, picture.at_s))
+    tell(json, lines, lambda: show.rounds(lines, picture.at_s))
     return OK
 
 
@@ -390,7 +232,7 @@ def drain(worker: str, server: str, nats: str, cluster: str, *, json: bool) -> i
             if worker == w.worker_id or (server and server == w.server_id)
         ]
 
-    found = _with_log(work, nats, cluster)
+    found = with_log(work, nats, cluster)
     print(json_module.dumps({"draining": found}) if json else f"draining {', '.join(found)}")
     return OK
 
@@ -404,7 +246,7 @@ def import_throughputs(table: ThroughputTable, nats: str, cluster: str) -> int:
         event = ThroughputTableImported(source=table.source, rows=rows)
         await append(log, f"operator.{secrets.token_hex(4)}", event)
 
-    _with_log(work, nats, cluster)
+    with_log(work, nats, cluster)
     print(f"{len(table.classes())} job classes imported from {table.source}")
     return OK
 
@@ -425,7 +267,7 @@ def policy_set(
         config = msgspec.structs.replace(config, policy=name, policy_parameters=typed)
         await append(log, f"operator.{secrets.token_hex(4)}", config)
 
-    _with_log(work, nats, cluster)
+    with_log(work, nats, cluster)
     print(json_module.dumps({"policy": name}) if json else f"policy {name}, from the next round on")
     return OK
 
@@ -444,10 +286,46 @@ def configure(options: up_module.Options, nats: str, cluster: str, *, json: bool
     async def work(log: JetStreamLog) -> bool:
         return await up_module.configure(log, options, table)
 
-    changed = _with_log(work, nats, cluster)
+    changed = with_log(work, nats, cluster)
     said = "configured, from the next round on" if changed else "nothing to change"
     print(json_module.dumps({"changed": changed}) if json else said)
     return OK
+
+
+def top(nats: str, cluster: str) -> int:
+    """See ``commands.top``."""
+
+    async def work(log: JetStreamLog) -> None:
+        picture = Picture()
+        with Live(console=views.out(), screen=True, auto_refresh=False) as screen:
+            shown_at = 0.0
+            async with aclosing(log.follow()) as deliveries:
+                async for record, live_at in deliveries:
+                    picture.take(record)
+                    now = time.monotonic()
+                    # What is past goes by unseen, and what is new is not shown more often than so.
+                    if live_at is not None or now - shown_at > _REFRESH_S:
+                        shown_at = now
+                        screen.update(show.top(picture), refresh=True)
+
+    with suppress(KeyboardInterrupt):
+        with_log(work, nats, cluster)
+    return OK
+
+
+def config_check(file: Path) -> int:
+    """See ``commands.config_check``."""
+    settings = config.check(config.load(config.Settings, file, os.environ))
+    print(msgspec.json.format(msgspec.json.encode(settings)).decode())
+    return OK
+
+
+def service(name: str, file: Path | None) -> int:
+    """See ``commands.service``."""
+    one_of("NAME", name, up_module.SERVICES)
+    main: Callable[[], int] = importlib.import_module(f"services.{name}.__main__").main
+    sys.argv = [f"gavel-{name}", *(["--config", str(file)] if file is not None else [])]
+    return main()
 
 
 def fetch(out: Path, nats: str, cluster: str, *, force: bool) -> int:
@@ -464,5 +342,5 @@ def fetch(out: Path, nats: str, cluster: str, *, force: bool) -> int:
         file.close()
         return file.last_seq
 
-    print(f"{out}: {_with_log(work, nats, cluster)} records")
+    print(f"{out}: {with_log(work, nats, cluster)} records")
     return OK

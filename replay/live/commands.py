@@ -10,6 +10,7 @@ import typer
 from replay.cli_options import examples
 
 job_app = typer.Typer(no_args_is_help=True, help="Look at one job.")
+config_app = typer.Typer(no_args_is_help=True, help="Look at settings of services.")
 policy_app = typer.Typer(no_args_is_help=True, help="Change how the cluster is shared.")
 
 Nats = Annotated[
@@ -33,6 +34,13 @@ def up(
         float | None, typer.Option(help="Seconds a round lasts (360, or as it was).")
     ] = None,
     policy: Annotated[str, typer.Option(help="One of `gavel policies` (las, or as it was).")] = "",
+    estimator: Annotated[
+        str,
+        typer.Option(
+            metavar="oracle|declared|learned",
+            help="Whom to believe about throughputs (oracle, or as it was).",
+        ),
+    ] = "",
     throughputs: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="Steps/s (a built-in table).")
     ] = None,
@@ -50,6 +58,7 @@ def up(
         in_process=in_process,
         round_s=round,
         policy=policy,
+        estimator=estimator,
         throughputs=throughputs,
     )
     return actions.up(options, detach=detach)
@@ -61,6 +70,13 @@ def configure(
         float | None, typer.Option(help="Seconds a round lasts (360, or as it was).")
     ] = None,
     policy: Annotated[str, typer.Option(help="One of `gavel policies` (las, or as it was).")] = "",
+    estimator: Annotated[
+        str,
+        typer.Option(
+            metavar="oracle|declared|learned",
+            help="Whom to believe about throughputs (oracle, or as it was).",
+        ),
+    ] = "",
     throughputs: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="Steps/s (a built-in table).")
     ] = None,
@@ -72,7 +88,9 @@ def configure(
     from replay.live import actions  # noqa: PLC0415 - see up
     from replay.live.up import Options  # noqa: PLC0415 - see up
 
-    options = Options(round_s=round, policy=policy, throughputs=throughputs)
+    options = Options(
+        round_s=round, policy=policy, estimator=estimator, throughputs=throughputs
+    )
     return actions.configure(options, nats, cluster, json=json)
 
 
@@ -117,7 +135,7 @@ def submit(
     json: Json = False,
 ) -> int:
     """Submit a job; returns once it is stored and admitted."""
-    from replay.live import actions  # noqa: PLC0415 - see up
+    from replay.live import job_actions  # noqa: PLC0415 - see up
     from replay.live.jobs import pairs  # noqa: PLC0415 - see up
 
     given = {
@@ -131,8 +149,8 @@ def submit(
         "environment": pairs("--env", env or []) or None,
     }
     typed = {name: value for name, value in given.items() if value is not None}
-    request = actions.Submission(typed, tuple(command or ()), file, dry_run=dry_run)
-    return actions.submit(request, nats, cluster, json=json)
+    request = job_actions.Submission(typed, tuple(command or ()), file, dry_run=dry_run)
+    return job_actions.submit(request, nats, cluster, json=json)
 
 
 def jobs(
@@ -143,17 +161,17 @@ def jobs(
     json: Json = False,
 ) -> int:
     """List jobs."""
-    from replay.live import actions  # noqa: PLC0415 - see up
+    from replay.live import job_actions  # noqa: PLC0415 - see up
 
-    return actions.jobs(nats, cluster, everything=everything, json=json)
+    return job_actions.jobs(nats, cluster, everything=everything, json=json)
 
 
 @job_app.command("show")
 def job_show(job: JobId, nats: Nats = "", cluster: Name = "", *, json: Json = False) -> int:
     """Print what there is to know of a job: how far, where, what it is entitled to."""
-    from replay.live import actions  # noqa: PLC0415 - see up
+    from replay.live import job_actions  # noqa: PLC0415 - see up
 
-    return actions.job_show(job, nats, cluster, json=json)
+    return job_actions.job_show(job, nats, cluster, json=json)
 
 
 def workers(nats: Nats = "", cluster: Name = "", *, json: Json = False) -> int:
@@ -185,9 +203,9 @@ def rounds(
 
 def cancel(job: JobId, nats: Nats = "", cluster: Name = "", *, json: Json = False) -> int:
     """Cancel a job."""
-    from replay.live import actions  # noqa: PLC0415 - see up
+    from replay.live import job_actions  # noqa: PLC0415 - see up
 
-    return actions.cancel(job, nats, cluster, json=json)
+    return job_actions.cancel(job, nats, cluster, json=json)
 
 
 def drain(
@@ -211,9 +229,9 @@ def logs(
     lines: Annotated[int, typer.Option("-n", min=0, help="How many; 0: all.")] = 100,
 ) -> int:
     """Print what a job has printed on this machine, under its newest lease."""
-    from replay.live import actions  # noqa: PLC0415 - see up
+    from replay.live import job_actions  # noqa: PLC0415 - see up
 
-    return actions.logs(job, rank, lines)
+    return job_actions.logs(job, rank, lines)
 
 
 def wait(
@@ -225,9 +243,9 @@ def wait(
     json: Json = False,
 ) -> int:
     """Wait for a job's end; exit code 0 if it is complete, 1 otherwise."""
-    from replay.live import actions  # noqa: PLC0415 - see up
+    from replay.live import job_actions  # noqa: PLC0415 - see up
 
-    return actions.wait(job, timeout, nats, cluster, json=json)
+    return job_actions.wait(job, timeout, nats, cluster, json=json)
 
 
 @policy_app.command("set")
@@ -247,6 +265,34 @@ def policy_set(
 
     parameters = pairs("--parameter", parameter or [])
     return actions.policy_set(name, parameters, nats, cluster, json=json)
+
+
+def top(nats: Nats = "", cluster: Name = "") -> int:
+    """Watch jobs and workers; Ctrl-C ends it."""
+    from replay.live import actions  # noqa: PLC0415 - see up
+
+    return actions.top(nats, cluster)
+
+
+@config_app.command("check")
+def config_check(
+    file: Annotated[Path, typer.Argument(help="Settings, TOML; the environment goes before.")],
+) -> int:
+    """Check a settings file of services; print what it comes to."""
+    from replay.live import actions  # noqa: PLC0415 - see up
+
+    return actions.config_check(file)
+
+
+def service(
+    name: Annotated[str, typer.Argument(help="policy, mechanism, estimator or worker.")],
+    *,
+    config: Annotated[Path | None, typer.Option(help="Settings, TOML.")] = None,
+) -> int:
+    """Run one service here; the same as gavel-NAME."""
+    from replay.live import actions  # noqa: PLC0415 - see up
+
+    return actions.service(name, config)
 
 
 def fetch(
@@ -283,8 +329,11 @@ def add_to(app: typer.Typer, log_app: typer.Typer) -> None:
         drain,
         logs,
         wait,
+        top,
+        service,
     ):
         app.command()(command)
+    app.add_typer(config_app, name="config")
     app.add_typer(job_app, name="job")
     app.add_typer(policy_app, name="policy")
     log_app.command(epilog=examples("gavel log fetch today.jsonl.zst"))(fetch)

@@ -11,9 +11,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from replay.live.picture import JobLine, Picture, RoundLine, WorkerLine
+from replay.live.picture import ENDED, JobLine, Picture, RoundLine, WorkerLine
 from replay.views import duration
 from schemas.events import AllocationComputed
+
+#: Rows of each table of `gavel top`.
+_SHOWN = 30
 
 
 class ServiceLine(msgspec.Struct, kw_only=True):
@@ -77,6 +80,21 @@ def status(found: Status) -> RenderableType:
             f"{last.renewed} renewed, {last.ended} ended"
         )
     return Group(table, *lines)
+
+
+def top(picture: Picture) -> RenderableType:
+    """What runs and waits, and where."""
+    active = [job for job in picture.jobs.values() if job.status not in ENDED]
+    counts = f"jobs: {_listed(job_counts(picture))}; workers: {_listed(worker_counts(picture))}"
+    last = picture.rounds[-1] if picture.rounds else None
+    policy = picture.config.policy if picture.config is not None else "-"
+    head = f"round {last.round_id if last else '-'}, policy {policy}, record {picture.last_seq}"
+    return Group(
+        head,
+        counts,
+        jobs(active[:_SHOWN], picture.at_s),
+        workers(list(picture.workers.values())[:_SHOWN]),
+    )
 
 
 def jobs(lines: Sequence[JobLine], now_s: float) -> RenderableType:
