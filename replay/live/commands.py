@@ -85,25 +85,23 @@ def configure(
     json: Json = False,
 ) -> int:
     """Say how a cluster is run whose services are started one by one."""
-    from replay.live import actions  # noqa: PLC0415 - see up
-    from replay.live.up import Options  # noqa: PLC0415 - see up
+    from replay.live import actions  # noqa: PLC0415 - as for `up`
+    from replay.live.up import Options  # noqa: PLC0415 - as for `up`
 
-    options = Options(
-        round_s=round, policy=policy, estimator=estimator, throughputs=throughputs
-    )
+    options = Options(round_s=round, policy=policy, estimator=estimator, throughputs=throughputs)
     return actions.configure(options, nats, cluster, json=json)
 
 
 def down() -> int:
     """Stop the cluster of this machine; tasks save first. Its log stays."""
-    from replay.live import actions  # noqa: PLC0415 - see up
+    from replay.live import actions  # noqa: PLC0415 - as for `up`
 
     return actions.down()
 
 
 def status(nats: Nats = "", cluster: Name = "", *, json: Json = False) -> int:
     """Print which services there are, who leads, how far behind each is, and the last round."""
-    from replay.live import actions  # noqa: PLC0415 - see up
+    from replay.live import actions  # noqa: PLC0415 - as for `up`
 
     return actions.status(nats, cluster, json=json)
 
@@ -135,8 +133,8 @@ def submit(
     json: Json = False,
 ) -> int:
     """Submit a job; returns once it is stored and admitted."""
-    from replay.live import job_actions  # noqa: PLC0415 - see up
-    from replay.live.jobs import pairs  # noqa: PLC0415 - see up
+    from replay.live import job_actions  # noqa: PLC0415 - as for `up`
+    from replay.live.jobs import pairs  # noqa: PLC0415 - as for `up`
 
     given = {
         "job_id": id or None,
@@ -161,7 +159,7 @@ def jobs(
     json: Json = False,
 ) -> int:
     """List jobs."""
-    from replay.live import job_actions  # noqa: PLC0415 - see up
+    from replay.live import job_actions  # noqa: PLC0415 - as for `up`
 
     return job_actions.jobs(nats, cluster, everything=everything, json=json)
 
@@ -169,21 +167,21 @@ def jobs(
 @job_app.command("show")
 def job_show(job: JobId, nats: Nats = "", cluster: Name = "", *, json: Json = False) -> int:
     """Print what there is to know of a job: how far, where, what it is entitled to."""
-    from replay.live import job_actions  # noqa: PLC0415 - see up
+    from replay.live import job_actions  # noqa: PLC0415 - as for `up`
 
     return job_actions.job_show(job, nats, cluster, json=json)
 
 
 def workers(nats: Nats = "", cluster: Name = "", *, json: Json = False) -> int:
     """List workers, and what runs on each."""
-    from replay.live import actions  # noqa: PLC0415 - see up
+    from replay.live import actions  # noqa: PLC0415 - as for `up`
 
     return actions.workers(nats, cluster, json=json)
 
 
 def allocation(nats: Nats = "", cluster: Name = "", *, json: Json = False) -> int:
     """Print the shares that the policy wants jobs to have now."""
-    from replay.live import actions  # noqa: PLC0415 - see up
+    from replay.live import actions  # noqa: PLC0415 - as for `up`
 
     return actions.allocation(nats, cluster, json=json)
 
@@ -196,14 +194,14 @@ def rounds(
     json: Json = False,
 ) -> int:
     """List the last rounds."""
-    from replay.live import actions  # noqa: PLC0415 - see up
+    from replay.live import actions  # noqa: PLC0415 - as for `up`
 
     return actions.rounds(nats, cluster, number, json=json)
 
 
 def cancel(job: JobId, nats: Nats = "", cluster: Name = "", *, json: Json = False) -> int:
     """Cancel a job."""
-    from replay.live import job_actions  # noqa: PLC0415 - see up
+    from replay.live import job_actions  # noqa: PLC0415 - as for `up`
 
     return job_actions.cancel(job, nats, cluster, json=json)
 
@@ -217,7 +215,7 @@ def drain(
     json: Json = False,
 ) -> int:
     """Empty a worker, or a server's, at the end of the round; it is leased no more."""
-    from replay.live import actions  # noqa: PLC0415 - see up
+    from replay.live import actions  # noqa: PLC0415 - as for `up`
 
     return actions.drain(worker, server, nats, cluster, json=json)
 
@@ -229,7 +227,7 @@ def logs(
     lines: Annotated[int, typer.Option("-n", min=0, help="How many; 0: all.")] = 100,
 ) -> int:
     """Print what a job has printed on this machine, under its newest lease."""
-    from replay.live import job_actions  # noqa: PLC0415 - see up
+    from replay.live import job_actions  # noqa: PLC0415 - as for `up`
 
     return job_actions.logs(job, rank, lines)
 
@@ -243,7 +241,7 @@ def wait(
     json: Json = False,
 ) -> int:
     """Wait for a job's end; exit code 0 if it is complete, 1 otherwise."""
-    from replay.live import job_actions  # noqa: PLC0415 - see up
+    from replay.live import job_actions  # noqa: PLC0415 - as for `up`
 
     return job_actions.wait(job, timeout, nats, cluster, json=json)
 
@@ -260,8 +258,8 @@ def policy_set(
     json: Json = False,
 ) -> int:
     """Share the cluster by another policy, from the next round on."""
-    from replay.live import actions  # noqa: PLC0415 - see up
-    from replay.live.jobs import pairs  # noqa: PLC0415 - see up
+    from replay.live import actions  # noqa: PLC0415 - as for `up`
+    from replay.live.jobs import pairs  # noqa: PLC0415 - as for `up`
 
     parameters = pairs("--parameter", parameter or [])
     return actions.policy_set(name, parameters, nats, cluster, json=json)
@@ -269,7 +267,7 @@ def policy_set(
 
 def top(nats: Nats = "", cluster: Name = "") -> int:
     """Watch jobs and workers; Ctrl-C ends it."""
-    from replay.live import actions  # noqa: PLC0415 - see up
+    from replay.live import actions  # noqa: PLC0415 - as for `up`
 
     return actions.top(nats, cluster)
 
@@ -279,7 +277,7 @@ def config_check(
     file: Annotated[Path, typer.Argument(help="Settings, TOML; the environment goes before.")],
 ) -> int:
     """Check a settings file of services; print what it comes to."""
-    from replay.live import actions  # noqa: PLC0415 - see up
+    from replay.live import actions  # noqa: PLC0415 - as for `up`
 
     return actions.config_check(file)
 
@@ -290,7 +288,7 @@ def service(
     config: Annotated[Path | None, typer.Option(help="Settings, TOML.")] = None,
 ) -> int:
     """Run one service here; the same as gavel-NAME."""
-    from replay.live import actions  # noqa: PLC0415 - see up
+    from replay.live import actions  # noqa: PLC0415 - as for `up`
 
     return actions.service(name, config)
 
@@ -303,7 +301,7 @@ def fetch(
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
 ) -> int:
     """Write the cluster's log to a file, to be verified, replayed, kept."""
-    from replay.live import actions  # noqa: PLC0415 - see up
+    from replay.live import actions  # noqa: PLC0415 - as for `up`
 
     return actions.fetch(out, nats, cluster, force=force)
 

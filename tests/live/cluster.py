@@ -179,7 +179,7 @@ class Cluster:
         **settings: object,
     ) -> None:
         """Append how the cluster is run, and a throughput table."""
-        config = ClusterConfigured(round_duration_s=round_s, **settings)  # type: ignore[arg-type]
+        config = ClusterConfigured(round_duration_s=round_s, **settings)  # type: ignore[arg-type] # checked there
         operator = Outsider(self.log, f"operator.test{self._operators}")
         self._operators += 1
         await operator.append(config)
@@ -188,7 +188,7 @@ class Cluster:
     async def submit(self, job_id: str, steps: float, **fields: object) -> None:
         """Append a job."""
         spec = {"job_type": CLASS, "total_steps": steps} | fields
-        job = JobSpec(job_id=job_id, **spec)  # type: ignore[arg-type]
+        job = JobSpec(job_id=job_id, **spec)  # type: ignore[arg-type] # as it is there
         self._clients[job_id] = Outsider(self.log, f"client.{job_id}")
         await self._clients[job_id].append(JobSubmitted(job=job))
 

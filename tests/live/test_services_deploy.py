@@ -153,7 +153,7 @@ def test_the_compose_file_names_targets_settings_and_secrets_that_exist(tmp_path
 def test_a_unit_starts_its_service_with_settings_that_exist(service: str) -> None:
     """Its command is the service's, its variables are settings."""
     unit = configparser.ConfigParser(strict=False, interpolation=None)
-    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.optionxform = str  # type: ignore[assignment,method-assign] # as documented
     text = (DEPLOY / "systemd" / f"gavel-{service}.service").read_text()
     unit.read_string(text)
     command = Path(unit["Service"]["ExecStart"].split()[0]).name

@@ -63,12 +63,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._virtual_s
 
     def _run_once(self) -> None:
-        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined] # not in stubs
         while scheduled and scheduled[0].cancelled():
-            heapq.heappop(scheduled)._scheduled = False  # type: ignore[attr-defined]
-        if not self._ready and scheduled:  # type: ignore[attr-defined]
+            heapq.heappop(scheduled)._scheduled = False  # type: ignore[attr-defined] # as above
+        if not self._ready and scheduled:  # type: ignore[attr-defined] # as above
             self._virtual_s = max(self._virtual_s, scheduled[0].when())
-        super()._run_once()  # type: ignore[misc]
+        super()._run_once()  # type: ignore[misc] # not in stubs
 
 
 class Bench:
