@@ -28,7 +28,7 @@ class FinishTimeFairness:
 
     def solve(self, problem: Problem) -> Allocation:
         """Allocate; see ``Policy``."""
-        return serve(problem, Ways.each_type, _isolated_finish)
+        return serve(problem, Ways.each_type, isolated_finish)
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class FinishTimeFairnessAgnostic:
 
     def solve(self, problem: Problem) -> Allocation:
         """Allocate; see ``Policy``."""
-        return serve(blind(problem), Ways.blind, _isolated_finish)
+        return serve(blind(problem), Ways.blind, isolated_finish)
 
 
-def _isolated_finish(arrays: ClassArrays, jobs: Jobs) -> Deadlines:
+def isolated_finish(arrays: ClassArrays, jobs: Jobs) -> Deadlines:
     """At rho 1, done when its isolated share would have it done."""
     isolated = (arrays.throughputs * isolated_shares(arrays)).sum(axis=1)
     due_s = jobs.isolated_s + jobs.steps_remaining / isolated[jobs.rows]

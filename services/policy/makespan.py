@@ -35,7 +35,7 @@ class Makespan:
 
     def solve(self, problem: Problem) -> Allocation:
         """Allocate; see ``Policy``."""
-        return serve(problem, Ways.each_type, _all_by_the_makespan)
+        return serve(problem, Ways.each_type, all_by_the_makespan)
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class MakespanAgnostic:
 
     def solve(self, problem: Problem) -> Allocation:
         """Allocate; see ``Policy``."""
-        return serve(blind(problem), Ways.blind, _all_by_the_makespan)
+        return serve(blind(problem), Ways.blind, all_by_the_makespan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,8 @@ class Deadlines:
     elapsed_s: Floats
 
 
-def _all_by_the_makespan(_: ClassArrays, jobs: Jobs) -> Deadlines:
+def all_by_the_makespan(_: ClassArrays, jobs: Jobs) -> Deadlines:
+    """At level t, all are done by 1 / t."""
     return Deadlines(np.ones(len(jobs.rows)), np.zeros(len(jobs.rows)))
 
 
@@ -88,10 +89,10 @@ def serve(
     jobs = gather_jobs(problem, arrays)
     if not len(jobs.rows):
         return Allocation(rows=(), set_aside=set_aside)
-    needs = _needs(arrays, jobs, deadlines_of(arrays, jobs))
+    needs = deadline_needs(arrays, jobs, deadlines_of(arrays, jobs))
     ways = ways_of(arrays)
     pools = Pools.of(arrays, ways)
-    best = _raise(arrays, pools, needs)
+    best = raise_level(arrays, pools, needs)
     speeds, _ = needs.at(best.level)
     division = divide(jobs.rows, speeds, pools.fill(best.values, ways), ways)
     return Allocation(
@@ -104,8 +105,19 @@ def serve(
 
 
 @dataclass(frozen=True, slots=True)
-class _Best:
-    """The highest level: (columns,) who spends how much time where, and what holds it down."""
+class Best:
+    """The highest level, and what it takes.
+
+    Attributes
+    ----------
+    level : float
+    values : (columns,)
+        Who spends how much time where.
+    prices : (worker types,)
+        What a further worker of the type takes off the objective.
+    holding : (jobs,)
+        Who holds the level down.
+    """
 
     level: float
     values: Floats
@@ -113,11 +125,14 @@ class _Best:
     holding: NDArray[np.bool_]
 
 
-def _raise(arrays: ClassArrays, pools: Pools, needs: Needs) -> _Best:
+def raise_level(
+    arrays: ClassArrays, pools: Pools, needs: Needs, ties: Floats | None = None
+) -> Best:
+    """The highest level, and what is left handed out; ``ties`` as of ``hand_out_rest``."""
     values = all_on_their_fastest(pools)
     if values is not None:
         speeds, _ = needs.at(needs.highest)
-        return _Best(needs.highest, values, np.zeros(pools.num_types), speeds >= 1 - 1e-9)
+        return Best(needs.highest, values, np.zeros(pools.num_types), speeds >= 1 - 1e-9)
     program = NeedsProgram(pools, needs)
     prices, holding = np.zeros(pools.num_types), np.zeros(len(needs.rows), dtype=bool)
     if needs.highest > 0:
@@ -125,11 +140,11 @@ def _raise(arrays: ClassArrays, pools: Pools, needs: Needs) -> _Best:
         gains = program.level_prices() / program.level**2
         prices = np.divide(gains, arrays.num_workers, out=prices, where=gains > 0)
         holding = program.holding()
-    values = hand_out_rest(program, arrays, pools)
-    return _Best(program.level, values, prices, holding)
+    values = hand_out_rest(program, arrays, pools, ties)
+    return Best(program.level, values, prices, holding)
 
 
-def _needs(arrays: ClassArrays, jobs: Jobs, deadlines: Deadlines) -> Needs:
+def deadline_needs(arrays: ClassArrays, jobs: Jobs, deadlines: Deadlines) -> Needs:
     """Speed r / (due / t - elapsed) at level t, in terms of the class's fastest."""
     work = jobs.steps_remaining / arrays.throughputs.max(axis=1)[jobs.rows]
     due, elapsed = deadlines.due_s, deadlines.elapsed_s

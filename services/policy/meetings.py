@@ -45,7 +45,7 @@ def to_rows(
     used : (columns,)
         Units of each column, feasible but for rounding.
     """
-    used = used / _overuse(arrays, columns, used)
+    used = used / overuse(arrays, columns, used)
     meetings = _all_meetings(arrays, columns, used, _NOISE)
     time, workers = _taken(arrays, meetings)
     if (time > _UNITS).any() or (workers > arrays.num_workers * _UNITS).any():
@@ -58,26 +58,34 @@ def to_rows(
         taken_time=time,
         taken_workers=workers,
     )
-    jobs = _Jobs(problem, arrays)
+    jobs = ServedJobs(problem, arrays)
     rows = [
-        AllocationRow(single_jobs(jobs.names(jobs.of_class(c))), _shares(problem, units))
+        AllocationRow(single_jobs(jobs.names(jobs.of_class(c))), named_shares(problem, units))
         for c, units in enumerate(alone.tolist())
         if any(units)
     ]
     for (c, d), meeting in meetings.items():
         here, there = jobs.of_class(c)[meeting.jobs], jobs.of_class(d)[meeting.others]
-        earlier, later = np.minimum(here, there), np.maximum(here, there)
-        for units, members in _equal_rows(meeting.units):
-            names = (jobs.names(earlier[members]), jobs.names(later[members]))
-            rows.append(AllocationRow(tuple(zip(*names, strict=True)), _shares(problem, units)))
+        rows += pair_rows(problem, jobs, here, there, meeting.units)
     return tuple(rows)
 
 
-def _shares(problem: Problem, units: list[int]) -> dict[str, float]:
+def pair_rows(
+    problem: Problem, jobs: ServedJobs, here: Ints, there: Ints, units: Ints
+) -> Iterator[AllocationRow]:
+    """Rows of pairs, (pairs,) by the places of their jobs, with (pairs, worker types) units."""
+    earlier, later = np.minimum(here, there), np.maximum(here, there)
+    for shares, members in _equal_rows(units):
+        names = (jobs.names(earlier[members]), jobs.names(later[members]))
+        yield AllocationRow(tuple(zip(*names, strict=True)), named_shares(problem, shares))
+
+
+def named_shares(problem: Problem, units: list[int]) -> dict[str, float]:
+    """{worker type: share}, without types that have none."""
     return {name: n / _UNITS for name, n in zip(problem.worker_types, units, strict=True) if n > 0}
 
 
-class _Jobs:
+class ServedJobs:
     """The jobs served, in order of arrival; ids decide where that is not known."""
 
     def __init__(self, problem: Problem, arrays: ClassArrays) -> None:
@@ -109,7 +117,7 @@ class _Jobs:
         return self._of_class[row]
 
 
-def _overuse(arrays: ClassArrays, columns: Columns, used: Floats) -> float:
+def overuse(arrays: ClassArrays, columns: Columns, used: Floats) -> float:
     """How far, as a factor, the solver's noise exceeds a job's time or a type's workers."""
     time = np.zeros(len(arrays.counts) + 1)
     np.add.at(time, columns.first, columns.times[0] * used)
@@ -142,7 +150,7 @@ def _all_meetings(
     amounts[at.ravel(), columns.types[shared]] = columns.amounts[shared] * used[shared] * _UNITS
     counts = arrays.counts[pairs]
     parts = np.where(pairs[0] == pairs[1], counts / 2, counts)
-    amounts *= _room_for_rounding(arrays, columns, used, pairs, amounts / parts[..., None], noise)
+    amounts *= _room_for_rounding(arrays, pairs, amounts / parts[..., None], noise)
     found = {}
     for (c, d), amount in zip(pairs.T.tolist(), amounts, strict=True):
         jobs, others = int(arrays.counts[c]), int(arrays.counts[d])
@@ -152,14 +160,7 @@ def _all_meetings(
     return {pair: meeting for pair, meeting in found.items() if len(meeting.jobs)}
 
 
-def _room_for_rounding(
-    arrays: ClassArrays,
-    columns: Columns,
-    used: Floats,
-    pairs: Ints,
-    parts: Floats,
-    noise: float,
-) -> Floats:
+def _room_for_rounding(arrays: ClassArrays, pairs: Ints, parts: Floats, noise: float) -> Floats:
     """(pairs of classes, 1) factors that leave every job time for a unit more per meeting.
 
     Parameters
@@ -170,13 +171,12 @@ def _room_for_rounding(
         Units of one job of the first and of the second class.
     """
     broken = np.abs(parts - np.rint(parts)) > noise
-    alone = _shares_alone(arrays, columns, used).sum(axis=1) * _UNITS
-    together, rounded_up = np.zeros(len(alone)), np.zeros(len(alone))
+    together, rounded_up = np.zeros(len(arrays.counts)), np.zeros(len(arrays.counts))
     for side in range(2):
         own = (pairs[0] != pairs[1]) | (side == 0)
         np.add.at(together, pairs[side, own], parts[side, own].sum(axis=1))
         np.add.at(rounded_up, pairs[side, own], broken[side, own].sum(axis=1))
-    excess = np.where(rounded_up > 0, alone + together + rounded_up - _UNITS, 0.0)
+    excess = np.where(rounded_up > 0, together + rounded_up - _UNITS, 0.0)
     factors = 1.0 - np.clip(excess / np.maximum(together, 1.0), 0.0, 1.0)
     room: Floats = factors[pairs].min(axis=0)[:, None]
     return room
