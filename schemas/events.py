@@ -93,7 +93,8 @@ class ClusterConfigured(Event, frozen=True, gc=False, kw_only=True, tag=True):
     trust_job_types: bool = True
     #: Of the pairs of a new job with references, the share that is profiled.
     profile_fraction: float = 0.2
-    #: Seconds of one profile, and worker-seconds that all of a job's may take.
+    #: Seconds of one profile (at most a quarter of a round), and worker-seconds that all of a
+    #: job's may take.
     profile_s: float = 30.0
     profile_budget_s: float = 1800.0
     #: Relative change of a throughput below which an estimate stands.
@@ -108,6 +109,10 @@ class ClusterConfigured(Event, frozen=True, gc=False, kw_only=True, tag=True):
         if self.plan_lead_s is not None:
             return self.plan_lead_s
         return min(10.0, 0.05 * self.round_duration_s)
+
+    def profile_seconds(self) -> float:
+        """Seconds of one profile: several fit into a round that leaves a worker idle."""
+        return min(self.profile_s, 0.25 * self.round_duration_s)
 
 
 class ThroughputTableImported(Event, frozen=True, gc=False, kw_only=True, tag=True):

@@ -154,7 +154,7 @@ class EstimatorCore:
         # Those it is said not to run on, too: that is a claim like any other.
         types = [t for t in self._worker_types if t in (spec.allowed_worker_types or (t,))]
         cells = tuple(ProfileCell(worker_type, "") for worker_type in types)
-        asked = ProfileRequested(job_id=spec.job_id, cells=cells, seconds=config.profile_s)
+        asked = ProfileRequested(job_id=spec.job_id, cells=cells, seconds=config.profile_seconds())
         return (*of_class, *claim, *((Emit(asked),) if len(cells) > 1 else ()))
 
     def _learn(self, job: JobEstimate) -> Sequence[Decision]:
@@ -168,7 +168,9 @@ class EstimatorCore:
         references = self._references.rows(spec.scale_factor)
         if not references:
             cells = tuple(ProfileCell(worker_type, "") for worker_type in self._worker_types)
-            asked = ProfileRequested(job_id=spec.job_id, cells=cells, seconds=config.profile_s)
+            asked = ProfileRequested(
+                job_id=spec.job_id, cells=cells, seconds=config.profile_seconds()
+            )
             return (*provisional, Emit(asked))
         effect = PlanProfiles(
             job_id=spec.job_id,
@@ -176,7 +178,7 @@ class EstimatorCore:
             references=references,
             worker_types=self._worker_types,
             fraction=config.profile_fraction,
-            profile_s=config.profile_s,
+            profile_s=config.profile_seconds(),
             budget_s=config.profile_budget_s,
         )
         return (*provisional, Run(effect))

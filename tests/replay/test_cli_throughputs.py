@@ -46,7 +46,7 @@ def test_show_says_what_a_worker_costs() -> None:
 
 
 def test_a_table_survives_its_way_through_our_csv(tmp_path: Path) -> None:
-    """Imported to CSV, it is the table it was; a changed cell is found, within the tolerance not."""
+    """Imported to CSV, it is the table it was; a changed cell is found, if beyond tolerance."""
     path = tmp_path / "rates.csv"
     gavel("throughputs", "import", "builtin", "--to", path)
     assert "no difference" in gavel("throughputs", "diff", "builtin", path).stdout
