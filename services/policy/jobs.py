@@ -107,7 +107,7 @@ def job_rows(
     combinations = tuple(zip([jobs.ids[i] for i in by_group.tolist()], strict=True))
     ends = np.cumsum(sizes.astype(np.int64))
     starts = np.append(0, ends[:-1])
-    of_groups = zip(starts.tolist(), ends.tolist(), _named(problem, units), strict=True)
+    of_groups = zip(starts.tolist(), ends.tolist(), named_shares(problem, units), strict=True)
     return tuple(
         AllocationRow(combinations[first:last], shares)
         for first, last, shares in of_groups
@@ -160,7 +160,7 @@ def _fit(units: Ints, exact: Floats, demands: Ints, limit: int) -> Ints:
     return less(enough)
 
 
-def _named(problem: Problem, units: Ints) -> list[dict[str, float]]:
+def named_shares(problem: Problem, units: Ints) -> list[dict[str, float]]:
     """(groups,) {worker type: share}, without the types that a group does not use."""
     used = units > 0
     patterns = used @ (1 << np.arange(used.shape[1]))

@@ -10,13 +10,14 @@ within their class meet one to one, or in a cycle if their number is odd.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from schemas.domain import AllocationRow
+from schemas.domain import AllocationRow, Combination
 from services.policy.classes import SHARE_UNIT, ClassArrays, round_to_units, single_jobs
+from services.policy.jobs import named_shares
 from services.policy.pairs import Columns
 from services.policy.problem import Problem
 from services.policy.solver import Floats, Ints
@@ -60,29 +61,44 @@ def to_rows(
     )
     jobs = ServedJobs(problem, arrays)
     rows = [
-        AllocationRow(single_jobs(jobs.names(jobs.of_class(c))), named_shares(problem, units))
-        for c, units in enumerate(alone.tolist())
-        if any(units)
+        AllocationRow(single_jobs(jobs.names(jobs.of_class(c))), shares)
+        for c, shares in enumerate(named_shares(problem, alone))
+        if shares
     ]
-    for (c, d), meeting in meetings.items():
-        here, there = jobs.of_class(c)[meeting.jobs], jobs.of_class(d)[meeting.others]
-        rows += pair_rows(problem, jobs, here, there, meeting.units)
+    if meetings:
+        met = [
+            (jobs.of_class(c)[each.jobs], jobs.of_class(d)[each.others], each.units)
+            for (c, d), each in meetings.items()
+        ]
+        here, there, units = (np.concatenate(part) for part in zip(*met, strict=True))
+        rows += pair_rows(problem, jobs, here, there, units)
     return tuple(rows)
 
 
 def pair_rows(
     problem: Problem, jobs: ServedJobs, here: Ints, there: Ints, units: Ints
-) -> Iterator[AllocationRow]:
+) -> list[AllocationRow]:
     """Rows of pairs, (pairs,) by the places of their jobs, with (pairs, worker types) units."""
-    earlier, later = np.minimum(here, there), np.maximum(here, there)
-    for shares, members in _equal_rows(units):
-        names = (jobs.names(earlier[members]), jobs.names(later[members]))
-        yield AllocationRow(tuple(zip(*names, strict=True)), named_shares(problem, shares))
+    pairs = (jobs.names(np.minimum(here, there)), jobs.names(np.maximum(here, there)))
+    return rows_of_equals(problem, list(zip(*pairs, strict=True)), units)
 
 
-def named_shares(problem: Problem, units: list[int]) -> dict[str, float]:
-    """{worker type: share}, without types that have none."""
-    return {name: n / _UNITS for name, n in zip(problem.worker_types, units, strict=True) if n > 0}
+def rows_of_equals(
+    problem: Problem, combinations: Sequence[Combination], units: Ints
+) -> list[AllocationRow]:
+    """Combinations with equal (combinations, worker types) units in one row; none without."""
+    order = np.lexsort((np.arange(len(units)), *-units.T[::-1]))
+    order = order[units[order].any(axis=1)]
+    ordered = units[order]
+    changes = np.flatnonzero((ordered[1:] != ordered[:-1]).any(axis=1)) + 1
+    starts = np.append(0, changes)[: len(order)]
+    sorted_combinations = tuple(combinations[i] for i in order.tolist())
+    ends = np.append(starts[1:], len(order)).tolist()
+    shares = named_shares(problem, ordered[starts])
+    return [
+        AllocationRow(sorted_combinations[first:last], of_row)
+        for first, last, of_row in zip(starts.tolist(), ends, shares, strict=True)
+    ]
 
 
 class ServedJobs:
@@ -232,11 +248,3 @@ def _taken(arrays: ClassArrays, meetings: dict[tuple[int, int], _Meetings]) -> t
         np.add.at(time[d], meeting.others, each)
         workers += int(arrays.scale_factors[c]) * meeting.units.sum(axis=0)
     return np.array([of_class.max() for of_class in time], dtype=np.int64), workers
-
-
-def _equal_rows(units: Ints) -> Iterator[tuple[list[int], Ints]]:
-    """Each different row, largest first, with the indices of its equals."""
-    order = np.lexsort((np.arange(len(units)), *-units.T[::-1]))
-    changes = (units[order[1:]] != units[order[:-1]]).any(axis=1)
-    for members in np.split(order, np.flatnonzero(changes) + 1):
-        yield units[members[0]].tolist(), members

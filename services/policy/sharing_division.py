@@ -16,7 +16,7 @@ from schemas.domain import AllocationRow
 from services.policy.classes import SHARE_UNIT, ClassArrays, round_to_units, single_jobs
 from services.policy.division import divide
 from services.policy.jobs import Jobs
-from services.policy.meetings import ServedJobs, named_shares, overuse, pair_rows
+from services.policy.meetings import ServedJobs, overuse, pair_rows, rows_of_equals
 from services.policy.pairs import Columns
 from services.policy.pools import Ways
 from services.policy.problem import Problem
@@ -120,7 +120,7 @@ def to_rows(
     np.add.at(taken, types, units * workers[first].astype(np.int64))
     rest = round_to_units(alone, workers, arrays.num_workers, taken_time=time, taken_workers=taken)
     return (
-        *_alone_rows(problem, served, rest),
+        *rows_of_equals(problem, single_jobs(served.names(np.arange(len(places)))), rest),
         *_met_rows(problem, served, first, second, units, types),
     )
 
@@ -170,17 +170,6 @@ def _opposite(
     return here[one][apart], there[two][apart], units[apart]
 
 
-def _alone_rows(problem: Problem, served: ServedJobs, units: Ints) -> list[AllocationRow]:
-    shares, which = np.unique(units, axis=0, return_inverse=True)
-    by_share = np.argsort(which.ravel(), kind="stable")
-    groups = np.split(by_share, np.searchsorted(which.ravel()[by_share], np.arange(1, len(shares))))
-    return [
-        AllocationRow(single_jobs(served.names(places)), named_shares(problem, row))
-        for row, places in zip(shares.tolist(), groups, strict=True)
-        if any(row)
-    ]
-
-
 def _met_rows(
     problem: Problem, served: ServedJobs, first: Ints, second: Ints, units: Ints, types: Ints
 ) -> list[AllocationRow]:
@@ -191,4 +180,4 @@ def _met_rows(
     pairs, which = np.unique(pairs, axis=1, return_inverse=True)
     of_pairs = np.zeros((pairs.shape[1], len(problem.worker_types)), dtype=np.int64)
     np.add.at(of_pairs, (which.ravel(), types), units)
-    return list(pair_rows(problem, served, pairs[0], pairs[1], of_pairs))
+    return pair_rows(problem, served, pairs[0], pairs[1], of_pairs)
