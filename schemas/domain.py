@@ -12,6 +12,10 @@ import msgspec
 #: A job combination: one job id, or two that share every worker of a lease (space sharing, §3.1).
 Combination = tuple[str, ...]
 
+#: Ends the name of a worker type that is held in the looser of two ways (§3.1): by a gang whose
+#: workers may span more servers than need be. Both ways draw on the workers of the one type.
+UNCONSOLIDATED = "_unconsolidated"
+
 
 class JobSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One training run, as its owner describes it. The same words in TOML, JSON and traces."""
@@ -110,6 +114,8 @@ class Lease(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     reporters: tuple[str, ...]
     #: What Algorithm 1 ranked it by; 0 for a combination that only filled idle workers.
     priority: float = 0.0
+    #: Granted for a share of the type's unconsolidated way: the workers may lie anywhere.
+    unconsolidated: bool = False
     #: A profile: the first task is a copy of the job, the second of a reference (its job id is
     #: empty); no step counts, nothing is checkpointed.
     profile: bool = False

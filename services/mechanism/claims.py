@@ -1,7 +1,8 @@
 """What each combination may claim of each worker type: the arrays a round is decided on.
 
-Rows are combinations, columns worker types. The arrays are built when an allocation, a job or a
-worker changes, and only read when a round is planned.
+Rows are combinations, columns worker types, or ways to hold one (see ``UNCONSOLIDATED``): two
+columns, consolidated and not, then draw on the workers of one type, their pool. The arrays are
+built when an allocation, a job or a worker changes, and only read when a round is planned.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.domain import Combination
+from schemas.domain import UNCONSOLIDATED, Combination
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -25,6 +26,9 @@ class Claims:
     """Allocation X with everything selection needs beside it."""
 
     worker_types: tuple[str, ...]
+    #: Worker types as they are registered, and (columns,) the index of each column's.
+    pools: tuple[str, ...]
+    pool: Ints
     combinations: tuple[Combination, ...]
     #: (combinations, worker types) X, fraction of wall-clock time.
     share: Floats
@@ -59,6 +63,8 @@ class Claims:
         for combination in combinations:
             for job_id in combination:
                 jobs.setdefault(job_id, len(jobs))
+        physical = [name.removesuffix(UNCONSOLIDATED) for name in worker_types]
+        pools = tuple(dict.fromkeys(physical))
         members = [(jobs[c[0]], jobs[c[-1]]) for c in combinations]
         by_arrival = np.argsort(arrival, kind="stable")
         entitled, fillers = (
@@ -70,6 +76,8 @@ class Claims:
         )
         return cls(
             worker_types=tuple(worker_types),
+            pools=pools,
+            pool=np.array([pools.index(name) for name in physical], dtype=np.int64),
             combinations=tuple(combinations),
             share=share,
             runnable=runnable,

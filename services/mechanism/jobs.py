@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from schemas.domain import JobSpec, ThroughputRow
+from schemas.domain import UNCONSOLIDATED, JobSpec, ThroughputRow
 
 #: (job type, scale factor): the key of a throughput estimate.
 ClassKey = tuple[str, int]
@@ -86,15 +86,25 @@ class Jobs:
         own = job.spec.job_id if job.spec.job_id in self._job_speeds else ""
         return (job.key, job.spec.allowed_worker_types, own)
 
+    def speed(self, job: Job, worker_type: str) -> float:
+        """Steps/s alone, as far as is known; 0 where the job may not run.
+
+        A type may be held unconsolidated by jobs of several workers. Unless their throughput is
+        known to differ then, it does not.
+        """
+        speeds = self.speeds(job) or {}
+        physical = worker_type.removesuffix(UNCONSOLIDATED)
+        allowed = job.spec.allowed_worker_types
+        if allowed and physical not in allowed:
+            return 0.0
+        if physical != worker_type and job.spec.scale_factor == 1:
+            return 0.0
+        return speeds.get(worker_type, speeds.get(physical, 0.0))
+
     def run_on(self, members: Sequence[Job], worker_type: str) -> bool:
         """Whether the jobs can and may run on the type, together if two, as far as is known."""
-        for job in members:
-            speeds = self.speeds(job)
-            if speeds is None or speeds.get(worker_type, 0.0) <= 0:
-                return False
-            allowed = job.spec.allowed_worker_types
-            if allowed and worker_type not in allowed:
-                return False
+        if any(self.speed(job, worker_type) <= 0 for job in members):
+            return False
         if len(members) == 1:
             return True
         first, last = (self._job_class.get(job.spec.job_id, job.key) for job in members)

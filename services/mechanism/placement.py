@@ -79,6 +79,10 @@ class Workers:
         """The worker services that hold these workers, in the workers' order."""
         return tuple(dict.fromkeys(self.registered[w].reporter for w in worker_ids))
 
+    def span(self, worker_ids: Sequence[str]) -> int:
+        """Servers that the workers are on."""
+        return len({self.registered[w].server_id for w in worker_ids})
+
     def _by_type(self) -> dict[str, dict[str, list[str]]]:
         if self._usable is None:
             self._usable = {}

@@ -9,9 +9,10 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.domain import Combination, Lease, TaskSpec
+from schemas.domain import UNCONSOLIDATED, Combination, Lease, TaskSpec
 from schemas.events import AllocationComputed, ClusterConfigured, RoundScheduled
 from services.mechanism.claims import Claims, Floats, Ints
+from services.mechanism.consolidation import Request, Room, place_as_priced
 from services.mechanism.jobs import Job, Jobs, Kind
 from services.mechanism.leases import Held
 from services.mechanism.placement import Workers, place
@@ -43,6 +44,8 @@ class Planner:
         self._pairs: list[tuple[list[Combination], dict[str, float]]] = []
         #: When the newest allocation came, until the books have been moved to it.
         self._solved_at: float | None = None
+        #: Whether it tells consolidated workers from others.
+        self._names_ways = False
         #: Something the claims are made of has changed.
         self.stale = True
 
@@ -65,6 +68,8 @@ class Planner:
                 self._alone.update(dict.fromkeys(alone, row.shares))
             if pairs:
                 self._pairs.append((pairs, row.shares))
+        names = {name for row in event.rows for name in row.shares}
+        self._names_ways = any(name.endswith(UNCONSOLIDATED) for name in names)
         self._solved_at = now
         self.stale = True
 
@@ -75,9 +80,9 @@ class Planner:
             return
         column = {worker_type: j for j, worker_type in enumerate(claims.worker_types)}
         known = [
-            (claims.row[held.combination], column[held.lease.worker_type], seconds)
+            (claims.row[held.combination], column[_way(held.lease)], seconds)
             for held, seconds in uses
-            if held.combination in claims.row and held.lease.worker_type in column
+            if held.combination in claims.row and _way(held.lease) in column
         ]
         if known:
             rows, columns, seconds = zip(*known, strict=True)
@@ -90,20 +95,28 @@ class Planner:
         running = np.zeros(claims.share.shape)
         for combination, held in standing.held.items():
             row = claims.row.get(combination)
-            if row is not None and held.lease.worker_type in claims.worker_types:
-                running[row, claims.worker_types.index(held.lease.worker_type)] = 1.0
+            if row is not None and _way(held.lease) in claims.worker_types:
+                running[row, claims.worker_types.index(_way(held.lease))] = 1.0
         priority, keys = self._priorities.rank(claims, running)
-        capacity = standing.workers.capacity(claims.worker_types)
+        capacity = standing.workers.capacity(claims.pools)
+        rooms = _rooms(claims, standing.workers)
         choices = select(
             claims,
             capacity,
             keys,
             type_order=_type_order(config, claims.worker_types, standing.round_id),
             fill=config.fill,
+            rooms=rooms,
         )
         rows, columns = [row for row, _ in choices], [column for _, column in choices]
+        for column, room in rooms.items():
+            if room.refused:
+                # What is left there is of no use to those who are owed it.
+                pool = int(claims.pool[column])
+                used = np.bincount(claims.pool[columns], claims.scale_factor[rows], pool + 1)
+                capacity[pool] = int(used[pool])
         self._priorities.granted(rows, columns, config.round_duration_s, capacity)
-        return _leases(standing, claims, choices, priority, starts_at_s)
+        return _leases(standing, claims, choices, rooms, priority, starts_at_s)
 
     def _current_claims(self, standing: Standing, now: float) -> Claims:
         if self._claims is None or self.stale:
@@ -118,7 +131,9 @@ class Planner:
     def _build(self, standing: Standing, now: float) -> Claims:
         jobs, workers = standing.jobs, standing.workers
         types = workers.types()
-        counts = workers.capacity(types)
+        if ":placement" in standing.config.policy or self._names_ways:
+            types = tuple(way for t in types for way in (t, t + UNCONSOLIDATED))
+        counts = workers.capacity([t.removesuffix(UNCONSOLIDATED) for t in types])
         active = {
             job_id: job for job_id, job in jobs.active.items() if jobs.speeds(job) is not None
         }
@@ -148,7 +163,7 @@ class Planner:
             types,
             combinations,
             share,
-            _runnable(list(active.values()), first, last, jobs, types, now),
+            _runnable(list(active.values()), first, last, jobs, types, share, now),
             scale_factor[first],
             order,
         )
@@ -173,9 +188,13 @@ def _runnable(
     last: Ints,
     jobs: Jobs,
     types: tuple[str, ...],
+    share: Floats,
     now: float,
 ) -> NDArray[np.bool_]:
-    """(combinations, worker types) where both jobs, by number, can run; asked once per kind."""
+    """(combinations, worker types) where both jobs, by number, can run; asked once per kind.
+
+    Of the two ways to hold a type, only the one that X gives or, if it gives none, the better.
+    """
     kinds: dict[Kind, int] = {}
     kind = np.array([kinds.setdefault(jobs.kind(job), len(kinds)) for job in active], dtype=int)
     nobody = len(kinds)
@@ -184,13 +203,44 @@ def _runnable(
         kind[first] * (nobody + 1) + other, return_index=True, return_inverse=True
     )
     can_run = np.zeros((len(examples), len(types)), dtype=bool)
+    would_run = np.zeros((len(examples), len(types)), dtype=bool)
     for n, (one, two) in enumerate(zip(first[examples], last[examples], strict=True)):
         members = [active[number] for number in dict.fromkeys((int(one), int(two)))]
         can_run[n] = [jobs.run_on(members, t) for t in types]
+        would_run[n] = _better_ways(members, jobs, types)
     # After a failure a job waits, but is owed what it was owed.
     waits = np.array([job.not_before_s > now for job in active], dtype=bool)
-    runnable: NDArray[np.bool_] = can_run[which] & ~(waits[first] | waits[last])[:, None]
+    priced = share > 0
+    runnable: NDArray[np.bool_] = can_run[which] & priced
+    runnable |= would_run[which] & ~priced[:, _other_ways(types)]
+    runnable &= ~(waits[first] | waits[last])[:, None]
     return runnable
+
+
+def _other_ways(types: Sequence[str]) -> list[int]:
+    """(columns,) the other way to hold the type; where there is but one, itself."""
+    ways = [
+        t.removesuffix(UNCONSOLIDATED) if t.endswith(UNCONSOLIDATED) else t + UNCONSOLIDATED
+        for t in types
+    ]
+    return [types.index(way) if way in types else j for j, way in enumerate(ways)]
+
+
+def _better_ways(members: Sequence[Job], jobs: Jobs, types: Sequence[str]) -> list[bool]:
+    """(columns,) where the jobs can run, of two ways the faster only; consolidated if equal.
+
+    Jobs that share their workers are consolidated, unless they can run in the other way alone.
+    """
+    can_run = [jobs.run_on(members, t) for t in types]
+    speeds = [jobs.speed(members[0], t) if len(members) == 1 else 0.0 for t in types]
+    better = [
+        speeds[j] > speeds[other] or (speeds[j] == speeds[other] and j <= other)
+        for j, other in enumerate(_other_ways(types))
+    ]
+    return [
+        can_run[j] and (better[j] or not can_run[other])
+        for j, other in enumerate(_other_ways(types))
+    ]
 
 
 def _equal_share(
@@ -198,11 +248,10 @@ def _equal_share(
 ) -> list[float]:
     """X^equal: the 1/n share of each type the job can use, at most all of its time (§3.1)."""
     scale_factor = job.spec.scale_factor
+    can_run = _better_ways([job], jobs, types)
     share = [
-        count / (num_jobs * scale_factor)
-        if count >= scale_factor and jobs.run_on([job], t)
-        else 0.0
-        for t, count in zip(types, counts, strict=True)
+        count / (num_jobs * scale_factor) if count >= scale_factor and can else 0.0
+        for count, can in zip(counts, can_run, strict=True)
     ]
     return [x / max(1.0, sum(share)) for x in share]
 
@@ -214,7 +263,7 @@ def _type_order(
         return None
     orders = config.type_orders
     named = orders[(round_id - 1) % len(orders)] if orders else ()
-    first = [t for t in named if t in types]
+    first = [way for t in named for way in (t, t + UNCONSOLIDATED) if way in types]
     return [types.index(t) for t in first + [t for t in types if t not in first]]
 
 
@@ -222,6 +271,7 @@ def _leases(
     standing: Standing,
     claims: Claims,
     choices: list[Choice],
+    rooms: Mapping[int, Room],
     priority: Floats,
     starts_at_s: float,
 ) -> RoundScheduled:
@@ -230,11 +280,17 @@ def _leases(
     renewed: list[str] = []
     renewed_priorities: list[float] = []
     ranks = np.round(priority, 6).tolist()
-    for column, worker_type in enumerate(claims.worker_types):
-        rows = [row for row, chosen_column in choices if chosen_column == column]
-        held = [_held_on(standing, claims.combinations[row], worker_type) for row in rows]
-        placed = _placed(standing, claims, rows, held, worker_type)
-        for row, before, worker_ids in zip(rows, held, placed, strict=True):
+    pool_of = claims.pool.tolist()
+    for pool, worker_type in enumerate(claims.pools):
+        here = [(row, column) for row, column in choices if pool_of[column] == pool]
+        held = [
+            _held_on(
+                standing, claims.combinations[row], claims.worker_types[column], rooms.get(column)
+            )
+            for row, column in here
+        ]
+        placed = _placed(standing, claims, here, held, rooms, worker_type)
+        for (row, column), before, worker_ids in zip(here, held, placed, strict=True):
             rank = ranks[row][column]
             if before is not None and before.lease.worker_ids == worker_ids:
                 renewed.append(before.lease.lease_id)
@@ -250,6 +306,7 @@ def _leases(
                     worker_ids=worker_ids,
                     reporters=standing.workers.reporters(worker_ids),
                     priority=rank,
+                    unconsolidated=claims.worker_types[column] != worker_type,
                 )
             )
     kept = set(renewed)
@@ -271,24 +328,55 @@ def _leases(
 def _placed(
     standing: Standing,
     claims: Claims,
-    rows: list[int],
+    choices: list[Choice],
     held: list[Held | None],
+    rooms: Mapping[int, Room],
     worker_type: str,
 ) -> list[tuple[str, ...]]:
     """Workers for each row; when all keep what they hold, nothing needs to be looked for."""
     keeping = [before.lease.worker_ids for before in held if before is not None]
-    if len(keeping) == len(rows) and standing.workers.all_usable:
+    if len(keeping) == len(choices) and standing.workers.all_usable:
         return keeping
     requests = [
-        (int(claims.scale_factor[row]), None if before is None else before.lease.worker_ids)
-        for row, before in zip(rows, held, strict=True)
+        Request(
+            int(claims.scale_factor[row]),
+            None if before is None else before.lease.worker_ids,
+            column in rooms and claims.scale_factor[row] > 1,
+        )
+        for (row, column), before in zip(choices, held, strict=True)
     ]
-    return place(requests, standing.workers.servers(worker_type))
+    servers = standing.workers.servers(worker_type)
+    for column, room in rooms.items():
+        if claims.worker_types[column] == worker_type:
+            return place_as_priced(requests, servers, room)
+    return place([(request.workers, request.held) for request in requests], servers)
 
 
-def _held_on(standing: Standing, combination: Combination, worker_type: str) -> Held | None:
+def _way(lease: Lease) -> str:
+    """The column that the lease was granted for."""
+    return lease.worker_type + UNCONSOLIDATED * lease.unconsolidated
+
+
+def _rooms(claims: Claims, workers: Workers) -> dict[int, Room]:
+    """{column whose gangs must be consolidated: the room for them}."""
+    return {
+        column: Room([len(ids) for ids in workers.servers(t).values()])
+        for column, t in enumerate(claims.worker_types)
+        if t + UNCONSOLIDATED in claims.worker_types
+    }
+
+
+def _held_on(
+    standing: Standing, combination: Combination, way: str, room: Room | None
+) -> Held | None:
+    """What the combination holds in this way, of workers as many servers as it should be on."""
     held = standing.held.get(combination)
-    return held if held is not None and held.lease.worker_type == worker_type else None
+    if held is None or _way(held.lease) != way:
+        return None
+    ids = held.lease.worker_ids
+    if room is not None and standing.workers.span(ids) != room.span(len(ids)):
+        return None
+    return held
 
 
 def task_of(job: Job) -> TaskSpec:

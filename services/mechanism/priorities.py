@@ -51,7 +51,7 @@ class Priorities(Protocol):
         duration_s: float,
         capacity: Sequence[int],
     ) -> None:
-        """These pairs were granted the coming round, of ``capacity`` workers of each type."""
+        """These pairs were granted the coming round, of ``capacity`` workers of each pool."""
         ...
 
     def received(
@@ -122,9 +122,9 @@ class CreditPriorities:
         self._claims: Claims | None = None
         #: (combinations, worker types) seconds owed, never below ``-_DEEPEST_DEBT`` rounds.
         self._credit_s: Floats = np.zeros((0, 0))
-        #: (worker types,) worker-seconds granted to entitled pairs in the last round.
+        #: (pools,) worker-seconds granted to entitled pairs in the last round.
         self._granted_s: Floats = np.zeros(0)
-        #: (worker types,) whether workers of the type were left idle in the last round.
+        #: (pools,) whether workers of the type were left idle in the last round.
         self._has_idle: NDArray[np.bool_] = np.zeros(0, dtype=bool)
         self._elapsed_s = 0.0
 
@@ -159,9 +159,9 @@ class CreditPriorities:
         np.maximum(self._credit_s, -_DEEPEST_DEBT * self._round_s, out=self._credit_s)
         workers = claims.scale_factor[rows]
         entitled = workers * (claims.share[rows, columns] > 0)
-        types = len(claims.worker_types)
-        self._granted_s = duration_s * np.bincount(columns, entitled, types).astype(float)
-        self._has_idle = np.bincount(columns, workers, types) < capacity
+        pools, pool = len(claims.pools), claims.pool[columns]
+        self._granted_s = duration_s * np.bincount(pool, entitled, pools).astype(float)
+        self._has_idle = np.bincount(pool, workers, pools) < capacity
         self._elapsed_s = duration_s
 
     def received(
@@ -179,11 +179,12 @@ class CreditPriorities:
             return
         claims = self._claims
         due_s = claims.share * self._elapsed_s
-        demand_s = claims.scale_factor @ due_s
+        of_columns = claims.scale_factor @ due_s
+        demand_s = np.bincount(claims.pool, of_columns, len(claims.pools))
         with np.errstate(divide="ignore", invalid="ignore"):
             part = np.where(demand_s > 0, np.minimum(1.0, self._granted_s / demand_s), 0.0)
         served = np.where(self._has_idle, 1.0, part)
-        self._credit_s += served * due_s
+        self._credit_s += served[claims.pool] * due_s
         self._elapsed_s = 0.0
 
 

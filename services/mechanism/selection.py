@@ -7,11 +7,13 @@ the next one's priorities put right.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
 from services.mechanism.claims import Claims, Floats, Pairs
+from services.mechanism.consolidation import Room
 
 #: (row, column): one combination chosen for one worker type.
 Choice = tuple[int, int]
@@ -26,25 +28,27 @@ def select(
     *,
     type_order: Sequence[int] | None,
     fill: str,
+    rooms: Mapping[int, Room] = MappingProxyType({}),
 ) -> list[Choice]:
     """Choose for one round.
 
     Parameters
     ----------
     claims : the combinations, their shares and where they can run
-    capacity : (worker types,) workers free in the round
+    capacity : (pools,) workers free in the round
     keys : (combinations, worker types) arrays to rank by, most significant first, descending;
         ties go to the earlier arrival
     type_order : visit types one after another in this order; None ranks all types in one list
     fill : pairs with X = 0 come ``last``, after all pairs with X > 0 of every type; or
         ``in_order``, at the end of each type's own list; or ``none`` of them runs
+    rooms : {column whose gangs must be consolidated: the room there is for them}
     """
     free = list(capacity)
     taken = bytearray(len(claims.jobs))
     chosen: list[Choice] = []
     for pairs in _in_turn(claims, type_order, fill):
         if any(free):
-            _take(claims, pairs, keys, free, taken, chosen)
+            _take(claims, pairs, keys, free, taken, chosen, rooms)
     return chosen
 
 
@@ -72,6 +76,7 @@ def _take(
     free: list[int],
     taken: bytearray,
     chosen: list[Choice],
+    rooms: Mapping[int, Room],
 ) -> None:
     """Serve the pairs, best first; equals by arrival, then type.
 
@@ -80,6 +85,7 @@ def _take(
     """
     rows, columns = pairs
     order = np.lexsort([-key[rows, columns] for key in reversed(keys)])
+    pool = claims.pool.tolist()
     is_taken = np.frombuffer(taken, dtype=bool)
     start, stretch = 0, _FIRST_STRETCH
     while start < len(order) and any(free):
@@ -87,7 +93,7 @@ def _take(
         start += len(ahead)
         stretch *= 2
         of_jobs, of_types = rows[ahead], columns[ahead]
-        possible = claims.scale_factor[of_jobs] <= np.array(free)[of_types]
+        possible = claims.scale_factor[of_jobs] <= np.array(free)[claims.pool[of_types]]
         possible &= ~is_taken[claims.members[of_jobs]].any(axis=1)
         of_jobs, of_types = of_jobs[possible], of_types[possible]
         candidates = zip(
@@ -98,7 +104,9 @@ def _take(
             strict=True,
         )
         for row, column, workers, (job, other) in candidates:
-            if workers <= free[column] and not taken[job] and not taken[other]:
-                free[column] -= workers
+            if workers <= free[pool[column]] and not taken[job] and not taken[other]:
+                if workers > 1 and column in rooms and not rooms[column].take(workers):
+                    continue
+                free[pool[column]] -= workers
                 taken[job] = taken[other] = 1
                 chosen.append((row, column))

@@ -18,7 +18,8 @@ from services.policy.problem import Policy, PolicyError
 MakePolicy = Callable[..., Policy]
 
 #: Name -> where it is, so that only what is run is loaded. ``name:variant`` is a policy's own
-#: entry: ``:agnostic`` is blind to worker types, ``:ss`` shares workers between two jobs.
+#: entry: ``:agnostic`` is blind to worker types, ``:ss`` shares workers between two jobs,
+#: ``:placement`` tells gangs that are consolidated on few servers from those that are not.
 POLICIES: dict[str, str] = {
     "allox": "services.policy.baselines.allox:AlloX",
     "cost": "services.policy.cost:Cost",
@@ -27,6 +28,7 @@ POLICIES: dict[str, str] = {
     "fifo": "services.policy.fifo:Fifo",
     "ftf": "services.policy.finish_time_fairness:FinishTimeFairness",
     "ftf:agnostic": "services.policy.finish_time_fairness:FinishTimeFairnessAgnostic",
+    "ftf:placement": "services.policy.placement_variants:FinishTimeFairnessPlacement",
     "ftf:ss": "services.policy.deadlines_sharing:FinishTimeFairnessSharing",
     "gandiva": "services.policy.baselines.gandiva:Gandiva",
     "gandiva-fair": "services.policy.baselines.gandiva_fair:GandivaFair",
@@ -34,11 +36,15 @@ POLICIES: dict[str, str] = {
     "isolated": "services.policy.isolated:Isolated",
     "las": "services.policy.las:Las",
     "las:agnostic": "services.policy.las:LasAgnostic",
+    "las:placement": "services.policy.placement_variants:LasPlacement",
     "las:ss": "services.policy.las_sharing:LasSharing",
+    "las:ss:placement": "services.policy.placement_variants:LasSharingPlacement",
     "makespan": "services.policy.makespan:Makespan",
     "makespan:agnostic": "services.policy.makespan:MakespanAgnostic",
+    "makespan:placement": "services.policy.placement_variants:MakespanPlacement",
     "makespan:ss": "services.policy.deadlines_sharing:MakespanSharing",
     "max-throughput": "services.policy.max_throughput:MaxThroughput",
+    "max-throughput:placement": "services.policy.placement_variants:MaxThroughputPlacement",
     "max-throughput:ss": "services.policy.max_throughput:MaxThroughputSharing",
     "sjf": "services.policy.shortest_job_first:ShortestJobFirst",
     "sjf:agnostic": "services.policy.shortest_job_first:ShortestJobFirstAgnostic",
@@ -53,6 +59,11 @@ GROUP = "gavel.policies"
 _MEANINGLESS = {
     "fifo:agnostic": "FIFO gives each job the fastest type with room, so it looks at types",
     "isolated:agnostic": "isolated shares do not depend on throughputs: it is blind already",
+    "allox:placement": "allox serves jobs of one worker, which are consolidated anyway",
+    "gandiva:placement": "gandiva gives jobs equal time, wherever their workers are",
+    "gandiva-fair:placement": "lottery tickets are for workers, wherever they are",
+    "tiresias:placement": "Tiresias counts the time that jobs hold workers, wherever they are",
+    "isolated:placement": "isolated shares do not depend on throughputs",
     "isolated:ss": "an isolated job has its workers to itself",
     "gandiva:ss": "gandiva shares workers already, in its own way",
     "strategy-proof:agnostic": "blind to types, nobody can gain by misreporting throughputs",
@@ -93,6 +104,8 @@ def find(name: str) -> MakePolicy:
         loaded: MakePolicy = entry_point.load()
         return loaded
     why = _MEANINGLESS.get(name) or _nearest(name, names())
+    if ":agnostic" in name and ":placement" in name:
+        why = "what is blind to worker types is blind to how they are held"
     raise UnknownPolicyError(f"policy {name!r} is not known; {why}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from schemas.domain import AllocationRow
+from schemas.domain import UNCONSOLIDATED, AllocationRow
 from services.policy.problem import Allocation, Problem
 
 #: What more than a whole may be off by rounding.
@@ -27,8 +27,8 @@ def fault(problem: Problem, allocation: object) -> str | None:
         for combination in row.combinations:
             for job in combination:
                 time[job] += math.fsum(row.shares.values())
-            for worker_type, share in row.shares.items():
-                used[worker_type] += share * scale_factors[combination[0]]
+            for name, share in row.shares.items():
+                used[name.removesuffix(UNCONSOLIDATED)] += share * scale_factors[combination[0]]
     for worker_type, total in used.items():
         if total > workers[worker_type] * (1 + _TOLERANCE) + _TOLERANCE:
             return f"{total:g} workers of {worker_type} in all; there are {workers[worker_type]}"
@@ -42,7 +42,7 @@ def _row_fault(
     row: AllocationRow, workers: Mapping[str, int], scale_factors: Mapping[str, int]
 ) -> str | None:
     for worker_type, share in row.shares.items():
-        if worker_type not in workers:
+        if worker_type.removesuffix(UNCONSOLIDATED) not in workers:
             return f"a share on worker type {worker_type!r}, which is not there"
         if not 0 <= share <= 1 + _TOLERANCE:
             return f"a share of {share} on {worker_type}; shares lie between 0 and 1"

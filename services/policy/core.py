@@ -15,7 +15,7 @@ from typing import ClassVar
 import msgspec
 
 from schemas.decisions import Decision, Run, Wake
-from schemas.domain import AllocationRow, JobSpec, ThroughputRow
+from schemas.domain import UNCONSOLIDATED, AllocationRow, JobSpec, ThroughputRow
 from schemas.events import (
     AllocationComputed,
     AllocationFailed,
@@ -41,7 +41,8 @@ from schemas.events import (
 from services.policy.catalog import needs
 from services.policy.isolated import isolated_speeds
 from services.policy.jobs import blind
-from services.policy.problem import JobClass, PolicyError, Problem
+from services.policy.placement import fastest, unconsolidated
+from services.policy.problem import JobClass, PairSpeeds, PolicyError, Problem
 
 #: Jobs alike in all that a solver sees: (job type, scale factor, weight, entity, allowed worker
 #: types, what is estimated of the job alone, in text; empty if its class's estimate holds).
@@ -102,6 +103,7 @@ class PolicyCore:
         #: {worker type: workers that can be leased}; None when out of date.
         self._counts: dict[str, int] | None = None
         self._needs_progress = False
+        self._needs_placement = False
         #: Rows with shares of the newest allocation.
         self._previous: tuple[AllocationRow, ...] = ()
         self._stale = False
@@ -147,6 +149,7 @@ class PolicyCore:
     def _configure(self, event: ClusterConfigured, now: float) -> Sequence[Decision]:
         self._config = event
         self._needs_progress = needs(event.policy, "progress")
+        self._needs_placement = needs(event.policy, "placement")
         self._unchanged.clear()
         return self._reset(now)
 
@@ -326,7 +329,7 @@ class PolicyCore:
 
     def _take_isolated_speeds(self, problem: Problem) -> None:
         """Steps until the next solve count at the speeds of this one's 1/n shares."""
-        blinded = blind(problem) if ":agnostic" in self._config.policy else problem
+        blinded = blind(problem) if ":agnostic" in self._config.policy else fastest(problem)
         with suppress(PolicyError):  # The solve will say what is wrong.
             for job_class, speed in zip(problem.classes, isolated_speeds(blinded), strict=True):
                 for job_id in job_class.job_ids:
@@ -337,20 +340,23 @@ class PolicyCore:
         types = tuple(sorted(counts))
         classes: list[JobClass] = []
         keys: list[tuple[str, int]] = []
-        factors: list[tuple[float, ...] | None] = []
+        own: list[ThroughputRow | None] = []
         for key in sorted(self._classes):
             row = self._row(key)
             if row is not None:
                 classes.append(self._unchanged.get(key) or self._job_class(key, row, types, now))
                 keys.append((row.job_type, row.scale_factor))
-                factors.append(self._factors(row, types) if key[5] else None)
+                own.append(row if key[5] else None)
         prices = self._config.prices_usd_per_h
         return Problem(
             worker_types=types,
             num_workers=tuple(counts[t] for t in types),
             classes=tuple(classes),
             prices_usd_per_h=tuple(prices.get(t, 0.0) for t in types),
-            pairs=self._pairs(keys, factors, types),
+            pairs=self._pairs(keys, own, types),
+            pairs_unconsolidated=self._pairs(keys, own, unconsolidated(types))
+            if self._needs_placement
+            else {},
             reference_type=self._config.reference_type,
             entities=self._config.entities,
             previous=self._previous if needs(self._config.policy, "previous") else (),
@@ -361,6 +367,7 @@ class PolicyCore:
     ) -> JobClass:
         speeds = {t.worker_type: t.steps_per_s for t in row.alone}
         allowed = key[4] or types
+        throughputs = tuple(speeds.get(t, 0.0) if t in allowed else 0.0 for t in types)
         jobs = [self._jobs[job_id] for job_id in self._classes[key]]
         moving = jobs if self._needs_progress else []
         job_class = JobClass(
@@ -368,7 +375,13 @@ class PolicyCore:
             scale_factor=key[1],
             priority_weight=key[2],
             entity=key[3],
-            throughputs=tuple(speeds.get(t, 0.0) if t in allowed else 0.0 for t in types),
+            throughputs=throughputs,
+            unconsolidated=tuple(
+                speeds.get(t + UNCONSOLIDATED, consolidated) if t in allowed else 0.0
+                for t, consolidated in zip(types, throughputs, strict=True)
+            )
+            if self._needs_placement and key[1] > 1
+            else (),
             job_ids=tuple(self._classes[key]),
             arrival_ranks=tuple(job.arrival_rank for job in jobs),
             steps_remaining=tuple(
@@ -399,16 +412,17 @@ class PolicyCore:
     def _pairs(
         self,
         keys: Sequence[tuple[str, int]],
-        factors: Sequence[tuple[float, ...] | None],
+        own: Sequence[ThroughputRow | None],
         types: tuple[str, ...],
-    ) -> dict[tuple[int, int], tuple[tuple[float, ...], tuple[float, ...]]]:
+    ) -> PairSpeeds:
         """Colocated throughputs between the problem's classes; empty without space sharing."""
         if not needs(self._config.policy, "pairs"):
             return {}
+        factors = [None if row is None else self._factors(row, types) for row in own]
         indices: dict[tuple[str, int], list[int]] = {}
         for index, key in enumerate(keys):
             indices.setdefault(key, []).append(index)
-        pairs: dict[tuple[int, int], tuple[tuple[float, ...], tuple[float, ...]]] = {}
+        pairs: PairSpeeds = {}
         for key, row in self._class_rows.items():
             by_other: dict[str, dict[str, tuple[float, float]]] = {}
             for pair in row.beside:

@@ -13,6 +13,9 @@ import msgspec
 
 from schemas.domain import AllocationRow, Entity
 
+#: {(class index c, class index d), c <= d: ((worker types,) steps/s of c, of d)} together.
+PairSpeeds = dict[tuple[int, int], tuple[tuple[float, ...], tuple[float, ...]]]
+
 
 class JobClass(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs alike in throughputs, scale factor, weight and entity."""
@@ -23,6 +26,9 @@ class JobClass(msgspec.Struct, frozen=True, kw_only=True):
     entity: str = ""
     #: (worker types,) steps/s of one job alone; 0 where it cannot or may not run.
     throughputs: tuple[float, ...]
+    #: (worker types,) the same on workers that span more servers than need be; empty unless the
+    #: policy asks for ``placement`` and the job has several workers.
+    unconsolidated: tuple[float, ...] = ()
     #: (jobs of the class,) in order of arrival.
     job_ids: tuple[str, ...]
     #: (jobs,) rank of arrival among all jobs of the problem; FIFO's order.
@@ -49,8 +55,9 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     classes: tuple[JobClass, ...]
     #: (worker types,) USD per worker and hour; 0 where no price is known.
     prices_usd_per_h: tuple[float, ...] = ()
-    #: {(class index c, class index d), c <= d: ((worker types,) steps/s of c, of d)} together.
-    pairs: dict[tuple[int, int], tuple[tuple[float, ...], tuple[float, ...]]] = {}
+    pairs: PairSpeeds = {}
+    #: The same on workers that span more servers than need be; 0 where that is not known.
+    pairs_unconsolidated: PairSpeeds = {}
     #: The worker type whose speed heterogeneity-agnostic policies take for everywhere's.
     reference_type: str = ""
     entities: tuple[Entity, ...] = ()
