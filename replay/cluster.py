@@ -10,12 +10,13 @@ from __future__ import annotations
 import functools
 import math
 import random
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from replay.driver import Outcome, Report
 from schemas.decisions import Effect
-from schemas.domain import Lease, TaskProgress, TaskSpec
+from schemas.domain import UNCONSOLIDATED, Lease, TaskProgress, TaskSpec
 from schemas.events import (
     AnyEvent,
     ProgressReported,
@@ -24,6 +25,7 @@ from schemas.events import (
     ThroughputMeasured,
     WorkerRegistered,
 )
+from services.mechanism.consolidation import fewest
 from services.worker.core import DetectWorkers, RunProfile, RunRound, StopTask
 
 #: ``n`` of a round's last report: after every other at the same instant.
@@ -102,7 +104,7 @@ class Cluster:
     Parameters
     ----------
     workers : the accelerators it has
-    rates : what runs how fast, alone and together
+    rates : what runs how fast, alone and together, on a type or in its unconsolidated way
     load_s, save_s : seconds to load and to save a checkpoint, charged where a lease starts and
         where it ends without renewal
     noise : each task runs this far off its rate under each lease (standard deviation of the
@@ -122,6 +124,12 @@ class Cluster:
         self._noise = noise
         self._seed = seed
         self._workers = tuple(workers)
+        self._server = {w.worker_id: w.server_id for w in workers}
+        #: {worker type: {server: its workers that run jobs}}
+        self._servers: dict[str, Counter[str]] = defaultdict(Counter)
+        for worker in workers:
+            if not worker.profiles_only:
+                self._servers[worker.worker_type][worker.server_id] += 1
         self._rates = rates
         self._load_s = load_s
         self._save_s = save_s
@@ -166,7 +174,8 @@ class Cluster:
         """What a copy of a job makes, and the reference beside it; nothing of it is kept."""
         lease = effect.lease
         job, *others = lease.tasks
-        speeds = self._speeds(lease, lease.tasks)
+        # A profile tells what the type can do, whatever workers were idle.
+        speeds = self._speeds(lease, lease.tasks, lease.worker_type)
         return ThroughputMeasured(
             reporter=effect.reporter,
             lease_id=lease.lease_id,
@@ -179,9 +188,18 @@ class Cluster:
             outcome="measured" if any(speeds) else "does_not_fit",
         )
 
-    def _speeds(self, lease: Lease, specs: Sequence[TaskSpec]) -> Sequence[float]:
-        """Steps/s of tasks of a lease that run together."""
-        speeds = self._rates(specs, lease.worker_type)
+    def _placed_speeds(self, lease: Lease, specs: Sequence[TaskSpec]) -> Sequence[float]:
+        """Steps/s of tasks of a lease that run together on the workers it has."""
+        return self._speeds(lease, specs, lease.worker_type + UNCONSOLIDATED * self._spread(lease))
+
+    def _spread(self, lease: Lease) -> bool:
+        """Whether the lease's workers span more servers than need be (§3.1)."""
+        ids = lease.worker_ids
+        sizes = self._servers[lease.worker_type].values()
+        return len(ids) > 1 and len({self._server[w] for w in ids}) != fewest(len(ids), [*sizes])
+
+    def _speeds(self, lease: Lease, specs: Sequence[TaskSpec], worker_type: str) -> Sequence[float]:
+        speeds = self._rates(specs, worker_type)
         if not self._noise:
             return speeds
         chances = (random.Random(f"{self._seed}/{lease.lease_id}/{s.job_id}") for s in specs)
@@ -216,7 +234,7 @@ class Cluster:
         steps = {job_id: self._saved.get(job_id, 0.0) for job_id in specs}
         now = effect.starts_at_s
         task = _Task(lease, now, now + self._load_s, steps, specs, effect, current)
-        task.set_rates(self._speeds)
+        task.set_rates(self._placed_speeds)
         self._tasks[lease.lease_id] = task
         return task
 
@@ -238,7 +256,7 @@ class Cluster:
         self._over.add((lease_id, job_id))
         self._saved[job_id] = total
         if task.steps:
-            task.set_rates(self._speeds)
+            task.set_rates(self._placed_speeds)
             self._foresee(task)
         else:
             self._forget(lease_id)
@@ -303,7 +321,8 @@ class Cluster:
     ) -> tuple[float, list[tuple[TaskProgress, bool]]]:
         """Run one lease's tasks; two that share workers hold them until the later is done."""
         assert effect.whole_steps_in_s is not None
-        speeds = self._speeds(lease, lease.tasks)
+        # The paper's simulator knows no servers.
+        speeds = self._speeds(lease, lease.tasks, lease.worker_type)
         results: list[tuple[str, float, bool]] = []
         finish_s = effect.starts_at_s
         for spec, speed in zip(lease.tasks, speeds, strict=True):
@@ -342,7 +361,7 @@ class Cluster:
             steps = task.steps.pop(effect.job_id)
             run_s = max(0.0, now - task.effect.starts_at_s)
             if task.steps:
-                task.set_rates(self._speeds)
+                task.set_rates(self._placed_speeds)
                 self._foresee(task)
             else:
                 self._forget(effect.lease_id)

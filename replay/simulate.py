@@ -13,7 +13,7 @@ from replay.cluster import Cluster, Rates
 from replay.driver import Driver, Executor, Report
 from replay.summary import Summary
 from schemas.decisions import Effect
-from schemas.domain import JobSpec, TaskSpec
+from schemas.domain import UNCONSOLIDATED, JobSpec, TaskSpec
 from schemas.events import (
     AllocationComputed,
     AllocationFailed,
@@ -133,11 +133,14 @@ def table_rates(table: ThroughputTable) -> Rates:
 
     def rates(tasks: Sequence[TaskSpec], worker_type: str) -> Sequence[float]:
         first = tasks[0]
+        # What is not known of the unconsolidated way is taken to be as in the other.
+        ways = (worker_type, worker_type.removesuffix(UNCONSOLIDATED))
         if len(tasks) == 1:
-            return (table.alone(first.job_type, first.scale_factor, worker_type) or 0.0,)
-        other = tasks[1]
-        pair = table.beside(first.job_type, other.job_type, first.scale_factor, worker_type)
-        return pair or (0.0, 0.0)
+            alone = (table.alone(first.job_type, first.scale_factor, way) for way in ways)
+            return (next((speed for speed in alone if speed is not None), 0.0),)
+        names = (first.job_type, tasks[1].job_type, first.scale_factor)
+        both = (table.beside(*names, way) for way in ways)
+        return next((pair for pair in both if pair is not None), (0.0, 0.0))
 
     return rates
 
