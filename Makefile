@@ -39,5 +39,5 @@ $(READY): pyproject.toml constraints.txt
 	  echo "Name another one: make PYTHON=python3.12 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	  --editable '.[replay,dev]' --constraint constraints.txt
+	  --editable '.[replay,estimator,dev]' --constraint constraints.txt
 	@touch $(READY)
