@@ -33,7 +33,7 @@ clean:  ## remove everything that was made, the environment too
 	rm -rf .mypy_cache .pytest_cache .ruff_cache
 	find replay schemas services tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Gavel needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) -V 2>&1)." >&2; \
 	  echo "Name another one: make PYTHON=python3.12 ..." >&2; exit 1; }
