@@ -98,8 +98,10 @@ def to_bytes(draft: Draft) -> bytes:
     record = place(draft, 0, 0.0)
     try:
         content = encode(record)
-        if decode(content) != record:
-            raise MalformedRecordError("it has a NaN or an infinity")
+        # Bytes and not values: a whole number where a fraction belongs is equal to what is read
+        # back, but its writer's digest is not.
+        if encode(decode(content)) != content:
+            raise MalformedRecordError("a number is no finite one of its field's own type")
     except (MalformedRecordError, UnicodeEncodeError, OverflowError) as error:
         raise UnreadableRecordError(
             f"{type(draft.event).__name__} of {draft.actor} cannot be read back: {error}; "
