@@ -45,6 +45,7 @@ from services.policy.catalog import needs, resolve
 from services.runtime import config
 from services.runtime.file_log import FileLog
 from services.runtime.jetstream import JetStreamLog
+from services.runtime.live_log import Usage
 from services.runtime.presence import NatsPresence
 
 T = TypeVar("T")
@@ -343,4 +344,16 @@ def fetch(out: Path, nats: str, cluster: str, *, force: bool) -> int:
         return file.last_seq
 
     print(f"{out}: {with_log(work, nats, cluster)} records")
+    return OK
+
+
+def resize(size_gb: float, nats: str, cluster: str) -> int:
+    """See ``commands.resize``."""
+
+    async def work(log: JetStreamLog) -> Usage:
+        await log.resize(round(size_gb * 1e9))
+        return await log.usage()
+
+    usage = with_log(work, nats, cluster)
+    print(f"{usage.held_bytes / 1e6:.1f} MB of {usage.max_bytes / 1e6:.1f} MB used")
     return OK

@@ -306,6 +306,17 @@ def fetch(
     return actions.fetch(out, nats, cluster, force=force)
 
 
+def resize(
+    size: Annotated[float, typer.Argument(metavar="GB", min=0.001, help="Room, 10^9 bytes.")],
+    nats: Nats = "",
+    cluster: Name = "",
+) -> int:
+    """Give the cluster's log more room; a full one takes no records."""
+    from replay.live import actions  # noqa: PLC0415 - as for `up`
+
+    return actions.resize(size, nats, cluster)
+
+
 def add_to(app: typer.Typer, log_app: typer.Typer) -> None:
     """Make the commands known."""
     app.command(epilog=examples("gavel up --emulate v100=2 --round 10 --detach"))(up)
@@ -335,3 +346,4 @@ def add_to(app: typer.Typer, log_app: typer.Typer) -> None:
     app.add_typer(job_app, name="job")
     app.add_typer(policy_app, name="policy")
     log_app.command(epilog=examples("gavel log fetch today.jsonl.zst"))(fetch)
+    log_app.command(epilog=examples("gavel log resize 8"))(resize)

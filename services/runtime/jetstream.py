@@ -179,6 +179,17 @@ class JetStreamLog:
         state = info["state"]
         return Usage(state["last_seq"], state["bytes"], info["config"]["max_bytes"])
 
+    async def resize(self, max_bytes: int) -> None:
+        """Let the log grow to so many bytes; who waits for room goes on by itself.
+
+        Raises
+        ------
+        LogError
+            The server refuses: it has no such room, or the log is larger already.
+        """
+        asked = {**(await self._info())["config"], "max_bytes": max_bytes}
+        await request(self.inbox, f"STREAM.UPDATE.{self.name}", asked)
+
     async def read(self, after: int = 0) -> AsyncGenerator[Record, None]:
         """See ``Log``."""
         until = await self.last_seq()

@@ -162,11 +162,8 @@ class _Round:
 
     def _tell(self) -> None:
         up, self._up = tuple(dict.fromkeys(self._up)), []
-        n = (
-            0
-            if self._first
-            else _LATE + min(self.numbers[key] for key in self.numbers if key[0] in up)
-        )
+        place = next(n for key, n in self.numbers.items() if key[0] == up[0])
+        n = 0 if self._first else _LATE + place
         self._first = False
         if not self.over.is_set():
             self.report(n, TasksStarted(reporter=self.effect.reporter, lease_ids=up))

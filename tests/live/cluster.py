@@ -161,6 +161,12 @@ class Cluster:
                 stderr=lines,
             )
 
+    async def until_said(self, name: str, text: str, patience_s: float = 30.0) -> None:
+        """Wait until a service has printed something."""
+        async with asyncio.timeout(patience_s):
+            while text not in (self.folder / f"{name}.log").read_text():
+                await self.log.last_seq()
+
     def kill(self, name: str) -> None:
         """End a service without a word."""
         self.services[name].send_signal(signal.SIGKILL)

@@ -170,6 +170,25 @@ def test_a_worker_cut_off_while_its_job_finishes(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_a_full_log(tmp_path: Path) -> None:
+    """Services wait for room, and go on where they stood once the operator gives some."""
+
+    async def run() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            cluster.start_workers("v100=1")
+            await cluster.configure(round_s=1.0)
+            await cluster.submit("job", steps=200.0)
+            await cluster.until_count(TasksStarted, 1)
+            usage = await cluster.log.usage()
+            await cluster.log.resize(usage.held_bytes + 500)
+            await cluster.until_said("mechanism", "log full")
+            await cluster.log.resize(usage.max_bytes)
+            await cluster.until_count(JobCompleted, 1)
+            await cluster.check_log()
+
+    asyncio.run(run())
+
+
 def test_a_second_worker_service_of_a_name_is_refused(tmp_path: Path) -> None:
     """It ends at once and names the other; the first goes on."""
 
