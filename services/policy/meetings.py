@@ -89,9 +89,11 @@ def rows_of_equals(
     """Combinations with equal (combinations, worker types) units in one row; none without."""
     order = np.lexsort((np.arange(len(units)), *-units.T[::-1]))
     order = order[units[order].any(axis=1)]
+    if not len(order):
+        return []
     ordered = units[order]
     changes = np.flatnonzero((ordered[1:] != ordered[:-1]).any(axis=1)) + 1
-    starts = np.append(0, changes)[: len(order)]
+    starts = np.append(0, changes)
     sorted_combinations = tuple(combinations[i] for i in order.tolist())
     ends = np.append(starts[1:], len(order)).tolist()
     shares = named_shares(problem, ordered[starts])

@@ -1,7 +1,7 @@
-"""LAS with space sharing as a program to read: the maths of ``sharing.py`` in cvxpy.
+"""Policies with space sharing as programs to read: the maths of the fast paths in cvxpy.
 
-Nothing at run time imports this; tests hold the fast path to it. It takes the problem's classes as
-they are, merges none, leaves no pair out, and knows nothing of columns.
+Nothing at run time imports this; tests hold the fast paths to it. It takes the problem's classes
+as they are, merges none, leaves no pair out, and knows nothing of columns.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ class Program:
 
     A job of class c gets thr_c / m_c steps/s, where thr_c sums over types j
     T_cj y_cj + sum over d != c of T_c|dj y_cdj + 2 T_c|cj y_ccj, and is busy for (sum of y_c +
-    sum over d != c of y_cd + 2 y_cc) / m_c <= 1 of its time.
+    sum over d != c of y_cd + 2 y_cc) / m_c <= 1 of its time. ``scale`` stretches all time and
+    all workers alike.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, scale: Any = 1.0) -> None:
         self.served = [
             index
             for index, c in enumerate(problem.classes)
@@ -70,13 +71,16 @@ class Program:
             for row, steps_per_s in zip((c, d), together, strict=True):
                 thr[row] = thr[row] + cvxpy.multiply(steps_per_s, shared)
                 time[row] = time[row] + shared
-        self.feasible.append(self.workers <= N)
-        self.feasible += [cvxpy.sum(each) <= of for each, of in zip(time, m, strict=True)]
-        w = np.array([c.priority_weight for c in classes])
-        Tbar = T @ (N / N.sum())
-        self.levels: Any = cvxpy.hstack(
-            [cvxpy.sum(each) * x for each, x in zip(thr, s / (w * Tbar * m), strict=True)]
+        self.feasible.append(self.workers <= scale * N)
+        self.feasible += [cvxpy.sum(each) <= scale * of for each, of in zip(time, m, strict=True)]
+        #: (classes served,) steps/s of one job.
+        self.speeds: Any = cvxpy.hstack(
+            [cvxpy.sum(each) / of for each, of in zip(thr, m, strict=True)]
         )
+        self.jobs = m
+        w = np.array([c.priority_weight for c in classes])
+        self.equal: Floats = T @ (N / N.sum())
+        self.levels: Any = cvxpy.multiply(s / (w * self.equal), self.speeds)
 
     @staticmethod
     def _usable(problem: Problem, index: int) -> list[bool]:
@@ -116,6 +120,64 @@ def las(problem: Problem, dual_tolerance: float = 1e-6) -> SharedOptimum:
     of_all = np.full(len(problem.classes), np.nan)
     of_all[program.served] = levels
     return SharedOptimum(levels=of_all, worker_time=float(least.value))
+
+
+def best_multiple(problem: Problem, needs: Floats) -> float:
+    """The most t for which every job of a class can have t times its need, (classes,) steps/s.
+
+    Raises
+    ------
+    SolverError
+        The solver has no optimum.
+    """
+    program, t = Program(problem), cvxpy.Variable()
+    of_served = needs[program.served]
+    some = np.flatnonzero(of_served > 0)
+    # In terms of needs, so that a small one counts as much as a large one.
+    enough = program.speeds[some] / of_served[some] >= t
+    most: Any = cvxpy.Problem(cvxpy.Maximize(t), [enough, *program.feasible])
+    _solve(most)
+    return float(most.value)
+
+
+def most_throughput(problem: Problem, *, normalised: bool) -> float:
+    """Max sum over jobs of thr_i / Tbar_i, or of thr_i.
+
+    Raises
+    ------
+    SolverError
+        The solver has no optimum.
+    """
+    program = Program(problem)
+    worth = program.jobs / (program.equal if normalised else 1.0)
+    most: Any = cvxpy.Problem(cvxpy.Maximize(worth @ program.speeds), program.feasible)
+    _solve(most)
+    return float(most.value)
+
+
+def best_ratio(problem: Problem, floors: Floats) -> float:
+    """Max (sum thr_i / Tbar_i) / cost, every job at its floor, (classes,) steps/s, or above.
+
+    A ratio becomes linear where cost is held at 1 and time and workers may stretch instead
+    (Charnes and Cooper 1962).
+
+    Raises
+    ------
+    SolverError
+        The solver has no optimum.
+    """
+    stretch: Any = cvxpy.Variable(nonneg=True)
+    program = Program(problem, stretch)
+    most: Any = cvxpy.Problem(
+        cvxpy.Maximize((program.jobs / program.equal) @ program.speeds),
+        [
+            np.array(problem.prices_usd_per_h) @ program.workers == 1,
+            program.speeds >= stretch * floors[program.served],
+            *program.feasible,
+        ],
+    )
+    _solve(most)
+    return float(most.value)
 
 
 def _solve(program: Any) -> None:

@@ -101,8 +101,12 @@ def levels(asked: Problem, given_shares: Shares) -> dict[str, float]:
     return {job_id: worth * gained[job_id] for job_id, worth in per_step(asked).items()}
 
 
-def lost_by_rounding(asked: Problem, job_id: str) -> float:
-    """Level that a job may lose in shares of 1e-8, one for each type and each class it meets."""
+def lost_steps_per_s(asked: Problem, job_id: str) -> float:
+    """What a job may lose in shares of 1e-8, one for each type and each class it meets."""
     speed = max(max(c.throughputs) for c in asked.classes if job_id in c.job_ids)
-    shares_of_job = len(asked.worker_types) * (1 + 2 * len(asked.classes))
-    return SHARE_UNIT * shares_of_job * speed * per_step(asked)[job_id]
+    return SHARE_UNIT * len(asked.worker_types) * (1 + 2 * len(asked.classes)) * speed
+
+
+def lost_by_rounding(asked: Problem, job_id: str) -> float:
+    """The same as a level."""
+    return lost_steps_per_s(asked, job_id) * per_step(asked)[job_id]
