@@ -17,8 +17,8 @@ from services.runtime.service import main as run
 
 def wire(_: Process) -> Service:
     """The service around its core."""
-    # Not before it is needed: a cluster of known jobs needs no torch.
-    executor = ComputingExecutor(carry_out, give_up, at_once=False)
+    # Not opened before it is needed: a cluster of known jobs needs no torch.
+    executor = ComputingExecutor(carry_out, give_up)
     return Service(Actor("estimator", EstimatorCore()), executor, close=executor.close)
 
 

@@ -19,7 +19,8 @@ from services.runtime.service import main as run
 def wire(_: Process) -> Service:
     """The service around its core."""
     executor = ComputingExecutor(carry_out, give_up)
-    return Service(Actor("policy", PolicyCore()), executor, close=executor.close)
+    actor = Actor("policy", PolicyCore())
+    return Service(actor, executor, open=executor.open, close=executor.close)
 
 
 def give_up(solve: Solve, reason: str) -> AllocationFailed:

@@ -26,20 +26,19 @@ class ComputingExecutor:
     ----------
     compute : from effect to result; a module's function, as the other process imports it
     give_up : the result of an effect whose process ends again and again, given why
-    at_once : start the process before there is an effect for it
     """
 
     def __init__(
-        self,
-        compute: Callable[[Any], AnyEvent],
-        give_up: Callable[[Any, str], AnyEvent],
-        *,
-        at_once: bool = True,
+        self, compute: Callable[[Any], AnyEvent], give_up: Callable[[Any, str], AnyEvent]
     ) -> None:
         self._compute = compute
         self._give_up = give_up
-        self._at_once = at_once
-        self._pool = self._start()
+        self._pool = _new_pool()
+
+    async def open(self) -> None:
+        """Start the process, which takes a second to import what it needs, before it is needed."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._pool, _imported, self._compute)
 
     async def carry_out(self, effect: Any, report: Report) -> None:
         """See ``Executor``."""
@@ -53,7 +52,7 @@ class ComputingExecutor:
                 # Killed for its memory, say. Others may have found out before us.
                 reason = f"the computing process ended: {error}"
                 if self._pool is pool:
-                    self._pool = self._start()
+                    self._pool = _new_pool()
             else:
                 report(0, event)
                 return
@@ -66,14 +65,11 @@ class ComputingExecutor:
         for process in processes:
             process.terminate()
 
-    def _start(self) -> ProcessPoolExecutor:
-        # Not forked: this process has threads and open connections.
-        context = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(1, mp_context=context, initializer=end_with_parent)
-        if self._at_once:
-            # What it imports takes a second, which the first effect shall not wait for.
-            pool.submit(_imported, self._compute)
-        return pool
+
+def _new_pool() -> ProcessPoolExecutor:
+    # Not forked: this process has threads and open connections.
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(1, mp_context=context, initializer=end_with_parent)
 
 
 def _imported(compute: Callable[[Any], AnyEvent]) -> None:
