@@ -12,6 +12,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module, metadata
 
+from services.policy.placement import by_placement
 from services.policy.problem import Policy, PolicyError
 
 #: Makes a policy: a dataclass whose fields are the policy's parameters.
@@ -19,7 +20,8 @@ MakePolicy = Callable[..., Policy]
 
 #: Name -> where it is, so that only what is run is loaded. ``name:variant`` is a policy's own
 #: entry: ``:agnostic`` is blind to worker types, ``:ss`` shares workers between two jobs,
-#: ``:placement`` tells gangs that are consolidated on few servers from those that are not.
+#: ``:placement``, which is made of the policy without it, tells gangs that are consolidated on few
+#: servers from those that are not.
 POLICIES: dict[str, str] = {
     "allox": "services.policy.baselines.allox:AlloX",
     "cost": "services.policy.cost:Cost",
@@ -28,7 +30,6 @@ POLICIES: dict[str, str] = {
     "fifo": "services.policy.fifo:Fifo",
     "ftf": "services.policy.finish_time_fairness:FinishTimeFairness",
     "ftf:agnostic": "services.policy.finish_time_fairness:FinishTimeFairnessAgnostic",
-    "ftf:placement": "services.policy.placement_variants:FinishTimeFairnessPlacement",
     "ftf:ss": "services.policy.deadlines_sharing:FinishTimeFairnessSharing",
     "gandiva": "services.policy.baselines.gandiva:Gandiva",
     "gandiva-fair": "services.policy.baselines.gandiva_fair:GandivaFair",
@@ -36,24 +37,17 @@ POLICIES: dict[str, str] = {
     "isolated": "services.policy.isolated:Isolated",
     "las": "services.policy.las:Las",
     "las:agnostic": "services.policy.las:LasAgnostic",
-    "las:placement": "services.policy.placement_variants:LasPlacement",
     "las:ss": "services.policy.las_sharing:LasSharing",
-    "las:ss:placement": "services.policy.placement_variants:LasSharingPlacement",
     "makespan": "services.policy.makespan:Makespan",
     "makespan:agnostic": "services.policy.makespan:MakespanAgnostic",
-    "makespan:placement": "services.policy.placement_variants:MakespanPlacement",
     "makespan:ss": "services.policy.deadlines_sharing:MakespanSharing",
     "max-throughput": "services.policy.max_throughput:MaxThroughput",
-    "max-throughput:placement": "services.policy.placement_variants:MaxThroughputPlacement",
     "max-throughput:ss": "services.policy.max_throughput:MaxThroughputSharing",
     "sjf": "services.policy.shortest_job_first:ShortestJobFirst",
     "sjf:agnostic": "services.policy.shortest_job_first:ShortestJobFirstAgnostic",
     "strategy-proof": "services.policy.strategy_proof:StrategyProof",
     "tiresias": "services.policy.baselines.tiresias:Tiresias",
 }
-
-#: Entry points of other people's packages.
-GROUP = "gavel.policies"
 
 #: Why a variant of a policy makes no sense.
 _MEANINGLESS = {
@@ -68,6 +62,16 @@ _MEANINGLESS = {
     "gandiva:ss": "gandiva shares workers already, in its own way",
     "strategy-proof:agnostic": "blind to types, nobody can gain by misreporting throughputs",
 }
+
+# Whatever looks at the throughputs of gangs can look at them by placement.
+POLICIES |= {
+    f"{name}:placement": where
+    for name, where in POLICIES.items()
+    if ":agnostic" not in name and f"{name}:placement" not in _MEANINGLESS
+}
+
+#: Entry points of other people's packages.
+GROUP = "gavel.policies"
 
 _registered: dict[str, MakePolicy] = {}
 
@@ -99,7 +103,7 @@ def find(name: str) -> MakePolicy:
     if name in POLICIES:
         module, _, attribute = POLICIES[name].partition(":")
         make: MakePolicy = getattr(import_module(module), attribute)
-        return make
+        return by_placement(name, make) if name.endswith(":placement") else make
     for entry_point in metadata.entry_points(group=GROUP, name=name):
         loaded: MakePolicy = entry_point.load()
         return loaded

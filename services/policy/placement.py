@@ -13,12 +13,14 @@ other in the other; what a mix of both could gain is given up.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import msgspec
 
 from schemas.domain import UNCONSOLIDATED, AllocationRow, Combination
-from services.policy.problem import Allocation, JobClass, PairSpeeds, Problem
+from services.policy.problem import Allocation, JobClass, PairSpeeds, Policy, Problem
 
 #: (worker types,) whether the unconsolidated way is the faster.
 Ways = tuple[bool, ...]
@@ -49,6 +51,21 @@ def fastest(problem: Problem) -> Problem:
         for c in problem.classes
     )
     return msgspec.structs.replace(problem, classes=tuple(classes), pairs=pairs)
+
+
+@functools.cache
+def by_placement(name: str, policy: Callable[..., Policy]) -> Callable[..., Policy]:
+    """The policy's variant, of this name, that is asked about types held in the faster way."""
+    made_of: Any = policy
+
+    def solve(self: Policy, problem: Problem) -> Allocation:
+        return solve_by_placement(functools.partial(made_of.solve, self), problem)
+
+    base = name.removesuffix(":placement")
+    doc = f"``{base}``, gangs consolidated on few servers or not, as is faster on the type (§3.1)."
+    members = {"__doc__": doc, "needs_placement": True, "solve": solve}
+    variant: Any = type(f"{made_of.__name__}Placement", (made_of,), members)
+    return cast("Callable[..., Policy]", variant)
 
 
 def solve_by_placement(solve: Callable[[Problem], Allocation], problem: Problem) -> Allocation:

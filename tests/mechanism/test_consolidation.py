@@ -282,8 +282,8 @@ def test_a_gang_larger_than_a_server_is_on_as_few_as_can_hold_it() -> None:
 def test_gangs_that_cannot_all_be_held_take_turns() -> None:
     """Two of three gangs of five fit two servers of eight at a time; nobody is left behind."""
     cluster = Cluster(2)
-    gangs = ("a", "b", "c")
-    cluster.submit(**dict.fromkeys(gangs, 5))
+    gangs = {"a": 5, "b": 5, "c": 5}
+    cluster.submit(**gangs)
     cluster.allocate(**{name: {"v100": 1.0} for name in gangs})
     rounds = dict.fromkeys(gangs, 0)
     for _ in range(30):
