@@ -51,45 +51,31 @@ def test_paced_processes_share_a_worker_and_complete(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        ("raise SystemExit(3)", "exit code 3"),
-        ("print('nothing to do')", "nothing to do"),
-    ],
-)
-def test_a_job_whose_process_ends_early_fails_for_good(
-    tmp_path: Path, code: str, said: str
-) -> None:
-    """It is tried as often as it may be, and the reason has the exit code or its last line."""
+def test_jobs_that_cannot_run_fail_for_good_and_harm_nobody(tmp_path: Path) -> None:
+    """Each is tried as often as it may be; the reason has exit code, last line, or command."""
+    bad = {
+        "crashes": (command("raise SystemExit(3)"), "exit code 3"),
+        "ends": (command("print('nothing to do')"), "nothing to do"),
+        # Shell text in it is no shell text.
+        "absent": ("no-such-program; touch /tmp/x", "no-such-program"),
+        "unquoted": ("python 'train.py", "No closing quotation"),
+        "outside": ("", "checkpoint_dir '../elsewhere' is not below"),
+    }
 
     async def run() -> None:
         async with running_cluster(tmp_path) as cluster:
-            cluster.start_workers("v100=1", **EMULATED)
+            cluster.start_workers("v100=6", **EMULATED)
             await cluster.configure(round_s=1.0)
-            await cluster.submit("bad", steps=10.0, command=command(code), max_attempts=2)
-            await cluster.submit("good", steps=50.0)
-            await cluster.until_count(JobFailed, 1)
+            for job_id, (text, _) in bad.items():
+                folder = "../elsewhere" if job_id == "outside" else ""
+                fields = {"command": text, "max_attempts": 2, "checkpoint_dir": folder}
+                await cluster.submit(job_id, steps=10.0, **fields)
+            await cluster.submit("good", steps=200.0)
+            await cluster.until_count(JobFailed, len(bad))
             await cluster.until_count(JobCompleted, 1)
-            (failed,) = cluster.events(JobFailed)
-            assert failed.attempts == 2
-            assert said in failed.reason
-            await cluster.check_log()
-
-    asyncio.run(run())
-
-
-def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    """The failure names the command; shell text in it is no shell text."""
-
-    async def run() -> None:
-        async with running_cluster(tmp_path) as cluster:
-            cluster.start_workers("v100=1", **EMULATED)
-            await cluster.configure(round_s=1.0)
-            text = "no-such-program; touch /tmp/x"
-            await cluster.submit("bad", steps=10.0, command=text, max_attempts=1)
-            await cluster.until_count(JobFailed, 1)
-            assert "no-such-program" in cluster.events(JobFailed)[0].reason
+            for failed in cluster.events(JobFailed):
+                assert failed.attempts == 2
+                assert bad[failed.job_id][1] in failed.reason
             await cluster.check_log()
 
     asyncio.run(run())
