@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from schemas.domain import JobSpec
 from services.estimator.tables import ThroughputTable
@@ -74,12 +75,7 @@ def generate(
     gaps_s = rng.exponential(mean_gap_s, num_jobs)
     gaps_s[:1] = 0.0
     arrivals_s = np.cumsum(gaps_s)
-    is_long = rng.random(num_jobs) < LONG_SHARE
-    place = rng.random(num_jobs)
-    low, high = (
-        np.where(is_long, *ends) for ends in zip(LONG_EXPONENTS, SHORT_EXPONENTS, strict=True)
-    )
-    durations_s = 60.0 * 10.0 ** (low + place * (high - low))
+    durations_s = _durations_s(rng, num_jobs)
     drawn = rng.choice(SCALE_FACTORS, size=num_jobs, p=SCALE_FACTOR_SHARES)
     scale_factors = drawn if multi_gpu else np.ones(num_jobs, dtype=int)
     type_places = rng.random(num_jobs)
@@ -93,6 +89,17 @@ def generate(
         _job(str(i), arrival_s, duration_s, scale_factor, type_place, rates)
         for i, (arrival_s, duration_s, scale_factor, type_place) in enumerate(rows)
     ]
+
+
+def _durations_s(rng: np.random.Generator, num_jobs: int) -> NDArray[np.float64]:
+    """(jobs,) lengths on the reference type: most from the short range, some from the long."""
+    is_long = rng.random(num_jobs) < LONG_SHARE
+    place = rng.random(num_jobs)
+    low, high = (
+        np.where(is_long, *ends) for ends in zip(LONG_EXPONENTS, SHORT_EXPONENTS, strict=True)
+    )
+    durations_s: NDArray[np.float64] = 60.0 * 10.0 ** (low + place * (high - low))
+    return durations_s
 
 
 def _job(

@@ -29,6 +29,12 @@ def fault(problem: Problem, allocation: object) -> str | None:
                 time[job] += math.fsum(row.shares.values())
             for name, share in row.shares.items():
                 used[name.removesuffix(UNCONSOLIDATED)] += share * scale_factors[combination[0]]
+    return _excess(used, workers, time)
+
+
+def _excess(
+    used: Mapping[str, float], workers: Mapping[str, int], time: Mapping[str, float]
+) -> str | None:
     for worker_type, total in used.items():
         if total > workers[worker_type] * (1 + _TOLERANCE) + _TOLERANCE:
             return f"{total:g} workers of {worker_type} in all; there are {workers[worker_type]}"

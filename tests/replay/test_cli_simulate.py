@@ -232,7 +232,7 @@ def test_bad_row(tmp_path: Path) -> None:
         (["--servers", "v100=0"], "a whole number of workers for v100, 1 to"),
         (["--prices", "p100=1"], "--prices is 'p100'; expected one of k80, v100"),
         (["--prices", "v100=-1"], "USD per hour for v100, 0 or more"),
-        (["--cluster", "v100"], "TYPE=NUMBER"),
+        (["--cluster", "v100"], "NAME=VALUE"),
         (["--cluster", "v100=-1"], "a whole number of workers for v100, 0 to"),
         (["--cluster", "v100=2.5"], "a whole number of workers for v100"),
         (["--cluster", "v100=2,v100=3"], "v100 comes twice"),
