@@ -63,7 +63,10 @@ class EmulatedHands:
     ) -> Task:
         """See ``Hands``."""
         steps = self._view.steps(lease.lease_id, spec.job_id)
-        ready_s = starts_at_s + (self.load_s if fresh else 0.0)
+        resumed_at_s = self._view.resumed_at_s(lease.lease_id)
+        loads = fresh or resumed_at_s > starts_at_s
+        starts_at_s = max(starts_at_s, resumed_at_s)
+        ready_s = starts_at_s + (self.load_s if loads else 0.0)
         task = EmulatedTask(self, lease, spec, steps, (starts_at_s, ready_s, ends_at_s))
         tasks = self._leases.setdefault(lease.lease_id, [])
         tasks.append(task)

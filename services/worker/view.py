@@ -40,6 +40,10 @@ class _Out:
     ends_at_s: float
     running: set[str]
     revoked: bool = False
+    #: Its service has reported its end; a plan that was late may still renew it.
+    ended: bool = False
+    #: When such a plan came; 0: never.
+    resumed_at_s: float = 0.0
     #: {job id: whole-job steps in its last report under this lease}
     reported: dict[str, float] = field(default_factory=dict)
 
@@ -58,6 +62,7 @@ class LogView:
         #: Own workers that the mechanism misses.
         self.missing: set[str] = set()
         self._out: dict[str, _Out] = {}
+        self._at_s = 0.0
         #: {(job type, scale factor): {worker type: steps/s}}
         self._alone: dict[tuple[str, int], dict[str, float]] = {}
         #: {(job type, other job type, scale factor, worker type): steps/s of each}
@@ -80,6 +85,7 @@ class LogView:
 
     def take(self, record: Record) -> None:
         """Take in one record."""
+        self._at_s = record.at
         take = self._takes.get(type(record.event))
         if take is not None:
             take(record.event)
@@ -91,7 +97,7 @@ class LogView:
         one that is cut off does not know.
         """
         out = self._out.get(lease_id)
-        return None if out is None else out.ends_at_s
+        return None if out is None or out.ended else out.ends_at_s
 
     def is_over(self, lease_id: str, job_id: str) -> bool:
         """Whether the task is to run no more, whenever its lease ends."""
@@ -103,6 +109,11 @@ class LogView:
         out = self._out.get(lease_id)
         saved = self.saved.get(job_id, 0.0)
         return saved if out is None else out.reported.get(job_id, saved)
+
+    def resumed_at_s(self, lease_id: str) -> float:
+        """When a lease that was over already was renewed, by a plan that came late; 0 if never."""
+        out = self._out.get(lease_id)
+        return 0.0 if out is None else out.resumed_at_s
 
     def rates(self, tasks: Sequence[TaskSpec], worker_type: str) -> Sequence[float]:
         """Steps/s of each task of a lease, as ``known_rates``; 0 where nothing is known."""
@@ -159,11 +170,17 @@ class LogView:
 
     def _plan(self, event: RoundScheduled) -> None:
         silent = event.starts_at_s - _LONG_SILENT_S
-        self._out = {i: out for i, out in self._out.items() if out.ends_at_s > silent}
         for lease_id in event.renewed:
             out = self._out.get(lease_id)
             if out is not None:
                 out.until_round, out.ends_at_s = event.round_id, event.ends_at_s
+                if out.ended:
+                    out.ended, out.resumed_at_s = False, self._at_s
+        self._out = {
+            lease_id: out
+            for lease_id, out in self._out.items()
+            if out.ends_at_s > silent and not out.ended
+        }
         for lease in event.granted:
             jobs = {task.job_id for task in lease.tasks}
             out = _Out(lease.reporters[0], event.round_id, event.ends_at_s, jobs)
@@ -177,13 +194,9 @@ class LogView:
     def _book_round(self, event: ProgressReported) -> None:
         for row in event.rows:
             self._book(row, event.reporter)
-        over = [
-            lease_id
-            for lease_id, out in self._out.items()
-            if out.reporter == event.reporter and out.until_round <= event.round_id
-        ]
-        for lease_id in over:
-            del self._out[lease_id]
+        for out in self._out.values():
+            if out.reporter == event.reporter and out.until_round <= event.round_id:
+                out.ended = True
 
     def _book_stop(self, event: TaskStopped) -> None:
         self._book(event.task, event.reporter)

@@ -222,6 +222,18 @@ def test_a_job_goes_on_from_what_its_earlier_lease_has_saved() -> None:
     assert rows(bench)[1] == (TaskProgress("r2-0", "j", 400.0, 400.0, 100.0),)
 
 
+def test_a_lease_renewed_too_late_starts_again_from_what_it_saved() -> None:
+    """The plan comes when the lease is over and reported: 200 steps are saved, 160 are added."""
+
+    async def work(bench: Bench) -> None:
+        await bench.run(plan(1, lease("r1-0", ("j", 1e6))))
+        await asyncio.sleep(20.0)
+        await bench.run(plan(2, renewed=("r1-0",)))
+
+    bench = on_bench(work)
+    assert [row.checkpointed_steps for report in rows(bench) for row in report] == [200.0, 360.0]
+
+
 def test_a_stopped_job_does_not_wait_and_is_not_started_again() -> None:
     """Half a round trained, nothing saved; the round's report does not mention it."""
 
