@@ -34,6 +34,7 @@ POLICIES: dict[str, str] = {
     "gandiva": "services.policy.baselines.gandiva:Gandiva",
     "gandiva-fair": "services.policy.baselines.gandiva_fair:GandivaFair",
     "hierarchical": "services.policy.hierarchical:Hierarchical",
+    "hierarchical:ss": "services.policy.hierarchical_sharing:HierarchicalSharing",
     "isolated": "services.policy.isolated:Isolated",
     "las": "services.policy.las:Las",
     "las:agnostic": "services.policy.las:LasAgnostic",

@@ -232,3 +232,11 @@ class _Shared:
         level = np.interp(amount, self._works, self._levels)
         given: Floats = np.minimum(self._caps, self._weights * level)
         return given
+
+
+def lowest_work(root: Node, curve: Curve, amount: float) -> float:
+    """Least work per weight of an entity below the root; all weigh 1 if none has any."""
+    weights = root.weights
+    counted = weights > 0 if weights.any() else weights == 0
+    given = curve.divide(amount)[counted]
+    return float((given / np.where(weights > 0, weights, 1.0)[counted]).min())

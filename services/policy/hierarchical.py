@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from services.policy.classes import ClassArrays, gather
-from services.policy.entities import Curve, Member, Node, check, grow, members_of
+from services.policy.entities import Curve, Member, Node, check, grow, lowest_work, members_of
 from services.policy.market import Market
 from services.policy.pieces import piece_rows
 from services.policy.problem import Allocation, Problem
@@ -110,7 +110,7 @@ class _Filling:
             self._work = self._scale * self._reachable.max(axis=1)
             curve = Curve(self._root, self._work)
             nothing = np.zeros(len(self._arrays.num_workers))
-            return _Stage(self._lowest(curve, curve.total), nothing, ~held)
+            return _Stage(lowest_work(self._root, curve, curve.total), nothing, ~held)
         worth = np.where(self._loads.any(axis=0), self._arrays.num_workers, 0.0)
         open_types, amount, stages = worth > 0, 0.0, list[_Stage]()
         caps = self._scale * self._reachable.max(axis=1)
@@ -123,13 +123,13 @@ class _Filling:
             curve.fill(amount, self._work)
             if amount >= curve.total * (1 - _SAME):
                 held[:] = True
-                stages.append(_Stage(self._lowest(curve, amount), 0.0 * worth, held))
+                stages.append(_Stage(lowest_work(self._root, curve, amount), 0.0 * worth, held))
                 break
             limits = allowed.max(axis=1)
             rises = market.hull(worth).rises_at(needs + _SAME * limits)
             held = held | rises | (needs >= limits * (1 - _SAME))
             prices = self._prices(curve, market, amount, worth)
-            stages.append(_Stage(self._lowest(curve, amount), prices, held))
+            stages.append(_Stage(lowest_work(self._root, curve, amount), prices, held))
             open_types = open_types & ~(worth > 0)
             worth = np.where(open_types, self._arrays.num_workers, 0.0)
             limits = (self._reachable * open_types).max(axis=1)
@@ -168,19 +168,14 @@ class _Filling:
         needs: Floats = work / self._scale
         return needs
 
-    def _lowest(self, curve: Curve, amount: float) -> float:
-        """Least work per weight of an entity below the root; all weigh 1 if none has any."""
-        weights = self._root.weights
-        counted = weights > 0 if weights.any() else weights == 0
-        given = curve.divide(amount)[counted]
-        return float((given / np.where(weights > 0, weights, 1.0)[counted]).min())
-
     def _prices(self, curve: Curve, market: Market, amount: float, worth: Floats) -> Floats:
         """(worker types,) gain of the lowest entity per further worker."""
         step = amount * 1e-8
         cost = market.cost(worth, self._needs(curve, amount + step))
         cost -= market.cost(worth, self._needs(curve, amount))
-        gain = self._lowest(curve, amount + step) - self._lowest(curve, amount)
+        gain = lowest_work(self._root, curve, amount + step) - lowest_work(
+            self._root, curve, amount
+        )
         value = np.divide(
             worth, self._arrays.num_workers, out=np.zeros(len(worth)), where=worth > 0
         )

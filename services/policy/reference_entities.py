@@ -32,15 +32,21 @@ def hierarchical(problem: Problem, dual_tolerance: float = 1e-7) -> dict[str, fl
     SolverError
         The solver has no optimum.
     """
-    jobs = _Jobs(problem)
+    jobs = EntityJobs(problem)
     N = np.array(problem.num_workers, dtype=float)
     if not jobs.ids:
         return {}
     x: Any = cvxpy.Variable(jobs.normalised.shape, nonneg=True)
-    h: Any = cvxpy.Variable(nonneg=True)
     level: Any = cvxpy.sum(cvxpy.multiply(jobs.normalised, x), axis=1)
     feasible = [cvxpy.sum(x, axis=1) <= 1, jobs.scale_factors @ x <= N, x[~jobs.usable] == 0]
+    return fill(jobs, level, feasible, dual_tolerance)
 
+
+def fill(
+    jobs: EntityJobs, level: Any, feasible: list[Any], dual_tolerance: float = 1e-7
+) -> dict[str, float]:
+    """The same for any expression of the jobs' levels, and any constraints on it."""
+    h: Any = cvxpy.Variable(nonneg=True)
     reached: Any = cvxpy.Parameter(len(jobs.ids), value=np.zeros(len(jobs.ids)))
     growth: Any = cvxpy.Parameter(len(jobs.ids), nonneg=True)
     rises = level >= reached + h * growth
@@ -61,7 +67,7 @@ def hierarchical(problem: Problem, dual_tolerance: float = 1e-7) -> dict[str, fl
     return dict(zip(jobs.ids, reached.value.tolist(), strict=True))
 
 
-class _Jobs:
+class EntityJobs:
     """The jobs that can run somewhere, and the tree above them."""
 
     def __init__(self, problem: Problem) -> None:

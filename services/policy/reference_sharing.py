@@ -13,6 +13,7 @@ import cvxpy
 import numpy as np
 
 from services.policy.problem import Problem, SolverError
+from services.policy.reference_entities import EntityJobs, fill
 from services.policy.solver import Floats
 
 
@@ -178,6 +179,21 @@ def best_ratio(problem: Problem, floors: Floats) -> float:
     )
     _solve(most)
     return float(most.value)
+
+
+def hierarchical(jobs: Problem) -> dict[str, float]:
+    """{job id: thr_i / Tbar_i} by water filling, for a problem with a class for each job.
+
+    Raises
+    ------
+    SolverError
+        The solver has no optimum.
+    """
+    below = EntityJobs(jobs)
+    if not below.ids:
+        return {}
+    program = Program(jobs)
+    return fill(below, cvxpy.multiply(1 / program.equal, program.speeds), program.feasible)
 
 
 def _solve(program: Any) -> None:

@@ -48,11 +48,19 @@ class Prices:
         Rise of the load per rise of each class's need; 0 where that is noise.
     workers : (worker types,)
         Part of each type in the load; with the classes' own time they add up to the load.
+    tight : (classes,)
+        Whether more than its need would cost the class anything; so it does where a need has a
+        dual, and for who needs nothing where no column is free.
+    free : (classes,)
+        The most that the class could have in columns that cost nothing, as a fraction of its top
+        speed: whoever rises further without anybody's loss does so in these.
     """
 
     load: float
     needs: Floats
     workers: Floats
+    tight: NDArray[np.bool_]
+    free: Floats
 
 
 class SharedNeeds:
@@ -101,10 +109,14 @@ class SharedNeeds:
         of_types = -duals[2 * self._classes :]
         load = float(self._solution.values[0])
         noise = self._solution.accuracy * load
+        priced = of_needs * needs > noise
+        first_steps, free = self._on_top(duals[: self._classes])
         return Prices(
             load=load,
-            needs=np.where(of_needs * needs > noise, of_needs, 0.0),
+            needs=np.where(priced, of_needs, 0.0),
             workers=np.where(of_types * load > noise, of_types, 0.0),
+            tight=priced | ((needs <= 0) & (first_steps > noise)),
+            free=free,
         )
 
     def least_worker_time(self, needs: Floats, ties: Floats) -> Floats:
@@ -149,6 +161,19 @@ class SharedNeeds:
         saved += duals[2 * self._classes + columns.types] * self._loads
         reduced: Floats = self._costs - saved
         return reduced
+
+    def _on_top(self, duals: Floats) -> tuple[Floats, Floats]:
+        """(classes,) least cost of a gain to who has nothing, and most in columns without cost."""
+        columns, costs = self._columns, np.maximum(self._reduced_costs(), 0.0)
+        tops = np.append(self.top, 1.0)
+        least, free = np.full(self._classes + 1, INF), np.zeros(self._classes + 1)
+        sides = zip((columns.first, columns.second), self._gains, columns.speeds, strict=True)
+        for owner, gains, speeds in sides:
+            step = np.divide(costs, gains, out=np.full(len(costs), INF), where=gains > 0)
+            np.minimum.at(least, owner, step)
+            without = costs <= self._solution.accuracy
+            np.maximum.at(free, owner[without], (speeds / tops[owner])[without])
+        return least[:-1] + duals, free[:-1]
 
     def _first_columns(self) -> Ints:
         """All columns alone, and for each class and type the pair that gains most."""
@@ -217,7 +242,7 @@ class Rise:
     prices: Prices
 
 
-def rise(program: SharedNeeds, start: Floats, growth: Floats) -> Rise:
+def rise(program: SharedNeeds, start: Floats, growth: Floats, most: Floats) -> Rise:
     """Raise the needs of all classes as far as they can be met.
 
     Parameters
@@ -226,26 +251,28 @@ def rise(program: SharedNeeds, start: Floats, growth: Floats) -> Rise:
     start : (classes,)
         Needs at height 0, as fractions of the top speeds; they can be met.
     growth : (classes,)
-        Rise of the needs per height; a need of 1 rises no more.
+        Rise of the needs per height.
+    most : (classes,)
+        Needs that rise no more.
     """
     growing = growth > 0
-    limits = np.divide(1.0 - start, growth, out=np.full(len(start), np.inf), where=growing)
+    limits = np.divide(most - start, growth, out=np.full(len(start), np.inf), where=growing)
     lowest, highest = float(limits.min()), float(limits[growing].max())
     height = lowest
-    prices = program.solve(np.minimum(1.0, start + lowest * growth))
+    prices = program.solve(np.minimum(most, start + lowest * growth))
     if prices.load <= 1 + _MET:
         height = highest
-        prices = program.solve(np.minimum(1.0, start + highest * growth))
+        prices = program.solve(np.minimum(most, start + highest * growth))
     while prices.load > 1 + _MET:
         below = _height_at_load_1(prices, start, growth, limits)
         if below >= height * (1 - _MET):
             break
         height = below
-        after = program.solve(np.minimum(1.0, start + height * growth))
+        after = program.solve(np.minimum(most, start + height * growth))
         if after.load <= 1 + _MET:
             break
         prices = after
-    held = growing & ((prices.needs > 0) | (limits <= height * (1 + _SAME_LEVEL)))
+    held = growing & (prices.tight | (limits <= height * (1 + _SAME_LEVEL)))
     return Rise(height, held, prices)
 
 
@@ -297,17 +324,19 @@ def fill_shared(arrays: ClassArrays, columns: Columns, per_step: Floats) -> Shar
     program = SharedNeeds(arrays, columns, 1.0 / best)
     levels, active = np.zeros(len(best)), np.ones(len(best), dtype=bool)
     first: Rise | None = None
-    level = 0.0
+    level, most = 0.0, np.ones(len(best))
     while active.any():
         growth = np.where(active, 1.0 / best, 0.0)
-        risen = rise(program, levels / best, growth)
+        most = np.where(active, most, levels / best)
+        risen = rise(program, levels / best, growth, most)
         first = first or risen
         # Where numbers lie too far apart for the solver to say who is held, all stay where they
         # are, and whoever was missed where others were held stays there too.
         held = risen.held if risen.held.any() else active
         level = max(level, risen.height)
-        levels[held] = np.minimum(level, best[held])
+        levels[held] = np.minimum(level, (most * best)[held])
         active = active & ~held
+        most = np.minimum(most, np.maximum(risen.prices.free, level / best))
     assert first is not None
     units = program.least_worker_time(levels / best, columns.tie_breakers(arrays))
     lowest = levels <= levels.min() * (1 + _SAME_LEVEL)

@@ -7,11 +7,13 @@ import numpy as np
 from hypothesis import strategies as st
 
 from services.policy.classes import SHARE_UNIT
-from services.policy.problem import Allocation, Problem
+from services.policy.problem import Allocation, JobClass, Problem
 from services.policy.solver import Floats
 from tests.policy.problems import problems
 
 Shares = dict[tuple[str, ...], Floats]
+#: Fields of ``JobClass`` that have a value for each job.
+OF_JOBS = ("job_ids", "arrival_ranks", "steps_remaining", "elapsed_s", "isolated_s")
 
 
 @st.composite
@@ -110,3 +112,24 @@ def lost_steps_per_s(asked: Problem, job_id: str) -> float:
 def lost_by_rounding(asked: Problem, job_id: str) -> float:
     """The same as a level."""
     return lost_steps_per_s(asked, job_id) * per_step(asked)[job_id]
+
+
+def one_by_one(asked: Problem) -> Problem:
+    """The problem with a class for every job."""
+    classes: list[JobClass] = []
+    of_class: list[range] = []
+    for c in asked.classes:
+        of_class.append(range(len(classes), len(classes) + len(c.job_ids)))
+        classes += [
+            msgspec.structs.replace(
+                c, **{name: (getattr(c, name)[n],) for name in OF_JOBS if getattr(c, name)}
+            )
+            for n in range(len(c.job_ids))
+        ]
+    pairs = {}
+    for (i, k), (one, two) in asked.pairs.items():
+        for a in of_class[i]:
+            for b in of_class[k]:
+                if a != b:
+                    pairs[min(a, b), max(a, b)] = (one, two) if a < b else (two, one)
+    return msgspec.structs.replace(asked, classes=tuple(classes), pairs=pairs)

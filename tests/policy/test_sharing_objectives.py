@@ -13,14 +13,19 @@ from hypothesis import strategies as st
 from services.policy import reference_sharing as reference
 from services.policy.catalog import resolve
 from services.policy.isolated import isolated_speeds
-from services.policy.problem import JobClass, Policy, Problem
+from services.policy.problem import Policy, Problem
 from services.policy.solver import Floats
-from tests.policy.sharing import lost_steps_per_s, shared_problems, shares, throughputs, violation
+from tests.policy.sharing import (
+    lost_steps_per_s,
+    one_by_one,
+    shared_problems,
+    shares,
+    throughputs,
+    violation,
+)
 
 NAMES = ("cost:ss", "ftf:ss", "makespan:ss", "max-throughput:ss")
 POLICIES = pytest.mark.parametrize("policy", [resolve(name) for name in NAMES], ids=NAMES)
-#: Fields of ``JobClass`` that have a value for each job.
-OF_JOBS = ("job_ids", "arrival_ranks", "steps_remaining", "elapsed_s", "isolated_s")
 
 
 @st.composite
@@ -56,25 +61,6 @@ def underway(
         )
     )
     return msgspec.structs.replace(asked, classes=tuple(classes), prices_usd_per_h=tuple(prices))
-
-
-def one_by_one(asked: Problem) -> Problem:
-    """The problem with a class for every job."""
-    classes: list[JobClass] = []
-    of_class: list[range] = []
-    for c in asked.classes:
-        of_class.append(range(len(classes), len(classes) + len(c.job_ids)))
-        classes += [
-            msgspec.structs.replace(c, **{name: (getattr(c, name)[n],) for name in OF_JOBS})
-            for n in range(len(c.job_ids))
-        ]
-    pairs = {}
-    for (i, k), (one, two) in asked.pairs.items():
-        for a in of_class[i]:
-            for b in of_class[k]:
-                if a != b:
-                    pairs[min(a, b), max(a, b)] = (one, two) if a < b else (two, one)
-    return msgspec.structs.replace(asked, classes=tuple(classes), pairs=pairs)
 
 
 def needs_of(asked: Problem, rho: float | None) -> Floats:
