@@ -45,8 +45,12 @@ from services.policy.placement import fastest, unconsolidated
 from services.policy.problem import JobClass, PairSpeeds, PolicyError, Problem
 
 #: Jobs alike in all that a solver sees: (job type, scale factor, weight, entity, allowed worker
-#: types, what is estimated of the job alone, in text; empty if its class's estimate holds).
+#: types, what is estimated of the job alone, in text; empty if a class's estimate holds, or holds
+#: but for one factor on all worker types, which is then the job's own).
 ClassKey = tuple[str, int, float, str, tuple[str, ...], str]
+
+#: Relative distance between factors that are one.
+_SAME_FACTOR = 1e-9
 
 
 class Solve(msgspec.Struct, frozen=True):
@@ -65,6 +69,8 @@ class _Job(msgspec.Struct):
     arrival_rank: int
     arrived_at: float
     key: ClassKey
+    #: Its steps/s over those of its class, on every worker type.
+    factor: float = 1.0
     steps: float = 0.0
     held_s: float = 0.0
     #: Seconds that its steps up to ``steps_counted`` would have taken on isolated shares.
@@ -76,7 +82,8 @@ class _Job(msgspec.Struct):
     def count_isolated(self) -> None:
         """Add the steps since the last solve, at the isolated speed of that solve."""
         if self.isolated_steps_per_s > 0:
-            self.isolated_s += (self.steps - self.steps_counted) / self.isolated_steps_per_s
+            steps = (self.steps - self.steps_counted) / self.factor
+            self.isolated_s += steps / self.isolated_steps_per_s
         self.steps_counted = self.steps
 
 
@@ -192,8 +199,8 @@ class PolicyCore:
 
     def _admit(self, event: JobAdmitted, now: float) -> Sequence[Decision]:
         spec, arrived_at = self._submitted.pop(event.job_id)
-        key = self._key(spec)
-        self._jobs[spec.job_id] = _Job(spec, self._arrivals, arrived_at, key)
+        key, factor = self._key(spec)
+        self._jobs[spec.job_id] = _Job(spec, self._arrivals, arrived_at, key, factor)
         self._arrivals += 1
         self._join_class(key, spec.job_id)
         return self._reset(now) if self._row(key) is not None else ()
@@ -216,12 +223,13 @@ class PolicyCore:
             job = self._jobs.get(event.job_id)
             if job is None:
                 return ()
-            self._leave_class(job)
-            job.key = self._key(job.spec)
-            self._join_class(job.key, event.job_id)
+            self._move(job)
             return self._reset(now)
         class_key = (event.row.job_type, event.row.scale_factor)
         self._class_rows[class_key] = event.row
+        for job_id, row in self._job_rows.items():
+            if (row.job_type, row.scale_factor) == class_key and job_id in self._jobs:
+                self._move(self._jobs[job_id])
         self._unchanged.clear()
         if any(key[:2] == class_key for key in self._classes):
             return self._reset(now)
@@ -242,16 +250,38 @@ class PolicyCore:
             job.held_s += event.task.run_s
         return ()
 
-    def _key(self, spec: JobSpec) -> ClassKey:
+    def _key(self, spec: JobSpec) -> tuple[ClassKey, float]:
+        """The job's class, and how many times as fast as the class it is."""
         row = self._job_rows.get(spec.job_id)
-        return (
-            spec.job_type,
-            spec.scale_factor,
-            spec.priority_weight,
-            spec.entity,
-            spec.allowed_worker_types,
-            "" if row is None else f"{row.job_type}: {row.alone}",
-        )
+        factor = 1.0 if row is None else self._common_factor(row)
+        job_type, own = spec.job_type, ""
+        if row is not None and factor is not None:
+            job_type = row.job_type
+        elif row is not None:
+            own = f"{row.job_type}: {row.alone}"
+        rest = (spec.scale_factor, spec.priority_weight, spec.entity, spec.allowed_worker_types)
+        return (job_type, *rest, own), factor or 1.0
+
+    def _common_factor(self, row: ThroughputRow) -> float | None:
+        """What a job's steps/s are to its class's, if on all worker types the same.
+
+        Then the job is in the class: what a policy asks of it, it asks in terms of its speed.
+        """
+        of_class = self._class_rows.get((row.job_type, row.scale_factor))
+        if of_class is None:
+            return None
+        rates = {t.worker_type: t.steps_per_s for t in row.alone if t.steps_per_s > 0}
+        references = {t.worker_type: t.steps_per_s for t in of_class.alone if t.steps_per_s > 0}
+        if not rates or rates.keys() != references.keys():
+            return None
+        factors = [rates[t] / references[t] for t in sorted(rates)]
+        return factors[0] if max(factors) <= min(factors) * (1 + _SAME_FACTOR) else None
+
+    def _move(self, job: _Job) -> None:
+        """Into the class that the newest estimates say."""
+        self._leave_class(job)
+        job.key, job.factor = self._key(job.spec)
+        self._join_class(job.key, job.spec.job_id)
 
     def _recount(self) -> None:
         self._counts = None
@@ -385,7 +415,7 @@ class PolicyCore:
             job_ids=tuple(self._classes[key]),
             arrival_ranks=tuple(job.arrival_rank for job in jobs),
             steps_remaining=tuple(
-                max(0.0, (job.spec.total_steps or 0.0) - job.steps) for job in moving
+                max(0.0, (job.spec.total_steps or 0.0) - job.steps) / job.factor for job in moving
             ),
             elapsed_s=tuple(now - job.arrived_at for job in moving),
             isolated_s=tuple(job.isolated_s for job in moving),

@@ -286,8 +286,22 @@ def test_a_job_with_an_estimate_of_its_own_is_a_class_of_its_own() -> None:
     """And goes by its own figures."""
     core = standing(ON_GRID)
     told(core, 1.0, *admitted("a"), *admitted("b"), ANSWER, ANSWER)
-    (problem,) = problems(told(core, 2.0, estimated(job_id="b", v100=5.0)))
+    (problem,) = problems(told(core, 2.0, estimated(job_id="b", v100=5.0, k80=1.0)))
     assert {c.job_ids: c.throughputs for c in problem.classes} == {("a",): (2.0,), ("b",): (5.0,)}
+
+
+def test_a_job_that_is_as_its_class_but_for_a_factor_stays_in_it() -> None:
+    """In terms of the class's speed it has so much less to go, now and when the class changes."""
+    core = standing(ClusterConfigured(policy="makespan"))
+    told(core, 1.0, *admitted("a"), *admitted("b"), ANSWER, ANSWER)
+    (problem,) = problems(told(core, 2.0, estimated(job_id="b", v100=5.0), ANSWER))
+    (job_class,) = problem.classes
+    assert job_class.throughputs == (2.0,)
+    assert job_class.steps_remaining == (100.0, 100.0 / (5.0 / 2.0))
+    (problem,) = problems(told(core, 3.0, estimated(v100=4.0), ANSWER))
+    (job_class,) = problem.classes
+    assert job_class.throughputs == (4.0,)
+    assert job_class.steps_remaining == (100.0, 100.0 / (5.0 / 4.0))
 
 
 def test_progress_is_told_to_policies_that_ask_for_it() -> None:
@@ -348,7 +362,7 @@ def test_pairs_are_told_of_once_per_two_classes_and_only_to_space_sharing() -> N
         other = PairThroughput("v100", "m", 0.9, 0.7)
         told(core, 0.0, estimated(beside=(same,), v100=1.0))
         told(core, 0.0, estimated("x", beside=(other,), v100=1.0))
-        told(core, 0.0, estimated(job_id="own", v100=2.0))
+        told(core, 0.0, estimated(job_id="own", v100=2.0, k80=1.0))
         told(core, 1.0, *admitted("a"), *admitted("own"), *admitted("b", job_type="x"))
         (problem,) = problems(told(core, 2.0, ANSWER))
         classes = [c.job_ids for c in problem.classes]
