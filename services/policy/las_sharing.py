@@ -13,7 +13,7 @@ from services.policy.sharing import fill_shared
 
 @dataclass(frozen=True)
 class LasSharing:
-    """``Las``, with effective throughput summed over all combinations that hold the job.
+    """``las``, with effective throughput summed over all combinations that hold the job.
 
     max min over jobs of s_i thr_i / (w_i Tbar_i), thr_i = sum over combinations k that hold i and
     types j of T_ikj X_kj, then on to the lexicographic optimum. Tbar_i is the throughput of the
