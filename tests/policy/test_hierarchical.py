@@ -63,7 +63,8 @@ def under(entities: tuple[Entity, ...], *classes: JobClass, workers: int = 1) ->
     return msgspec.structs.replace(problem((workers,), *classes), entities=entities)
 
 
-@settings(max_examples=150)
+@pytest.mark.timeout(300)
+@settings(max_examples=50)
 @given(st.data())
 def test_agrees_with_the_readable_program(data: st.DataObject) -> None:
     """Every job's level is that of water filling job by job, in trees of any shape."""

@@ -101,9 +101,12 @@ def _check_ratio(
         assert allocation.objective is None
         assert cost <= 1e-6 * jobs.arrays.scale_factors.sum() * max(prices)
     else:
-        assert allocation.objective == pytest.approx(ratio, rel=1e-6)
+        # Two programs, one after the other: what the first leaves open to its tolerance moves the
+        # optimum of the second.
+        near = 1e-5 if missing > 0 else 1e-6
+        assert allocation.objective == pytest.approx(ratio, rel=near)
         extra = 2e-8 * float(jobs.arrays.scale_factors.sum()) * float(prices.sum())
-        assert worth + lost >= ratio * (cost - extra) * (1 - 1e-6)
+        assert worth + lost >= ratio * (cost - extra) * (1 - near)
     return missing
 
 
