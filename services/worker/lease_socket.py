@@ -129,10 +129,22 @@ class LeaseSocket:
         Called in the event loop with each report; it must not block.
     logger
         Refusals go there.
+    unknown_lease_patience_s
+        How long a process of a lease that is not known waits to be expected: one that was started
+        just before its service died may speak before the next start has read the log.
     """
 
-    def __init__(self, path: Path, report: Callable[[Report], None], logger: Logger) -> None:
+    def __init__(
+        self,
+        path: Path,
+        report: Callable[[Report], None],
+        logger: Logger,
+        unknown_lease_patience_s: float = 0.0,
+    ) -> None:
         self.path = path
+        self._unknown_lease_patience_s = unknown_lease_patience_s
+        #: Set whenever a task comes to be expected.
+        self._news = asyncio.Event()
         #: {kind: how often}
         self.refusals: Counter[str] = Counter()
         self._report = report
@@ -182,6 +194,7 @@ class LeaseSocket:
     ) -> None:
         """Let these ranks of a task connect; to be called before they start."""
         self._tasks[lease_id, task.job_id] = _Task(lease_id, Ranks(task, ranks), _now() + ends_in_s)
+        self._news.set()
 
     def forget(self, lease_id: str, job_id: str) -> None:
         """The task is over: its connections are closed, new ones refused."""
@@ -252,7 +265,7 @@ class LeaseSocket:
         hello = decode(line)
         if not isinstance(hello, Hello):
             raise RefusedError("no_hello", f"the first line is {type(hello).__name__}, not Hello")
-        task = self._tasks.get((hello.lease, hello.job))
+        task = await self._expected(hello)
         if task is None:
             raise RefusedError(
                 "unknown_lease", f"lease {hello.lease!r} of job {hello.job!r} is not out here"
@@ -273,6 +286,18 @@ class LeaseSocket:
             _write(writer, "stop", at=task.stop_at)
         self._tell(speaker, hello)
         return speaker
+
+    async def _expected(self, hello: Hello) -> _Task | None:
+        """The task that a process says it is of, as soon as it is expected; None if it never is."""
+        key = (hello.lease, hello.job)
+        try:
+            async with asyncio.timeout(self._unknown_lease_patience_s):
+                while key not in self._tasks:
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            return None
+        return self._tasks[key]
 
     def _hear(self, speaker: _Speaker, line: bytes) -> None:
         """Take in one line; what is refused changes nothing."""

@@ -32,6 +32,8 @@ from services.worker.view import LogView
 
 _LOG_BYTES = 16 << 20
 _LOOK_EVERY_S = 1.0
+#: Less than a starting process waits to be answered.
+_RESTORED_WITHIN_S = 8.0
 #: Ranks are useless without each other: how long the others may go on when one has failed.
 _WITHOUT_ONE_S = 2.0
 #: A lead for what happens around saving, and for the ranks of a gang to meet at one step.
@@ -72,7 +74,12 @@ class ProcessHands:
     ) -> None:
         self._workers = tuple(workers)
         self._own = {worker.worker_id for worker in workers}
-        socket = LeaseSocket(settings.folder / "lease.sock", self._hear, logger)
+        socket = LeaseSocket(
+            settings.folder / "lease.sock",
+            self._hear,
+            logger,
+            unknown_lease_patience_s=_RESTORED_WITHIN_S,
+        )
         launcher = Launcher(settings, devices, view, socket.path)
         self._tools = Tools(launcher, socket, view, now, settings)
         self._tasks: dict[_Key, ProcessTask] = {}

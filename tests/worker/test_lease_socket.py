@@ -296,6 +296,25 @@ def test_renewals_reach_the_lease_and_no_other(tmp_path: Path) -> None:
     on_host(tmp_path, scenario)
 
 
+def test_who_speaks_before_it_is_expected_is_waited_for(tmp_path: Path) -> None:
+    """A process that outlived its service is not turned away by one that has yet to read the log.
+
+    (It was, one time in many, and then ended itself, with the training it had begun.)
+    """
+
+    async def scenario(host: Host) -> None:
+        host.socket._unknown_lease_patience_s = 60.0
+        async with client(host) as early, client(host) as other:
+            early.say(HELLO | {"lease": "late"})
+            other.say(HELLO)
+            await other.hear("lease")
+            host.socket.expect("late", task(tmp_path, steps=20, ranks=2), {0, 1}, 50.0)
+            assert (await early.hear("lease"))["ends_in_s"] == pytest.approx(50.0, abs=1.0)
+        assert not host.socket.refusals
+
+    on_host(tmp_path, scenario)
+
+
 def test_a_forgotten_task_is_hung_up_on(tmp_path: Path) -> None:
     """Once its task is forgotten a rank is disconnected, and turned away when it returns."""
 
