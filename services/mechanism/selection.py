@@ -19,6 +19,8 @@ from services.mechanism.consolidation import Room
 Choice = tuple[int, int]
 #: Pairs that are looked at before those without a chance are taken out; twice as many each time.
 _FIRST_STRETCH = 1024
+#: So few pairs are looked at one by one as they are.
+_FEW = 256
 
 
 def select(
@@ -84,6 +86,8 @@ def _take(
     and only what is left of a stretch is looked at one by one.
     """
     rows, columns = pairs
+    if not len(rows):
+        return
     order = np.lexsort([-key[rows, columns] for key in reversed(keys)])
     pool = claims.pool.tolist()
     is_taken = np.frombuffer(taken, dtype=bool)
@@ -93,9 +97,10 @@ def _take(
         start += len(ahead)
         stretch *= 2
         of_jobs, of_types = rows[ahead], columns[ahead]
-        possible = claims.scale_factor[of_jobs] <= np.array(free)[claims.pool[of_types]]
-        possible &= ~is_taken[claims.members[of_jobs]].any(axis=1)
-        of_jobs, of_types = of_jobs[possible], of_types[possible]
+        if len(ahead) > _FEW:
+            possible = claims.scale_factor[of_jobs] <= np.array(free)[claims.pool[of_types]]
+            possible &= ~is_taken[claims.members[of_jobs]].any(axis=1)
+            of_jobs, of_types = of_jobs[possible], of_types[possible]
         candidates = zip(
             of_jobs.tolist(),
             of_types.tolist(),
