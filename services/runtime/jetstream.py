@@ -96,6 +96,7 @@ class JetStreamLog:
         self._on_trouble = on_trouble
         self._clock = clock
         self._trouble = ""
+        self._turned_away = False
         self._cut_off = False
         self._closed_because = ""
         #: {service: its starts, as far as known}
@@ -466,7 +467,10 @@ class JetStreamLog:
             await asyncio.sleep(_RETRY_S)
 
     async def _on_error(self, error: Exception) -> None:
-        self._trouble = str(error) or type(error).__name__
+        # A server that refuses also hangs up, and may be seen to do only that at the next try.
+        if not (self._turned_away and isinstance(error, OSError)):
+            self._trouble = str(error) or type(error).__name__
+            self._turned_away = "authorization" in self._trouble.lower()
         if "permissions violation" in self._trouble.lower():
             # What needs the permission waits for ever, and must not in silence.
             self._on_trouble(self._trouble)
@@ -478,7 +482,7 @@ class JetStreamLog:
             self._on_trouble(f"connection to the log lost: {self._trouble or 'by the server'}")
 
     async def _on_reconnected(self) -> None:
-        self._trouble, self._cut_off = "", False
+        self._trouble, self._turned_away, self._cut_off = "", False, False
         self._on_trouble("connection to the log is back")
 
     async def _on_closed(self) -> None:

@@ -396,7 +396,7 @@ def test_a_server_that_is_of_no_use_is_named(
         await true(lambda: ports.exists() and ports.read_text().endswith("}"))
         url = json.loads(ports.read_text())["nats"][0]
         with pytest.raises(Exception, match=message):
-            await JetStreamLog.connect(url, "lab", connect_timeout_s=1.0)
+            await JetStreamLog.connect(url, "lab", connect_timeout_s=2.0)
 
     try:
         run(main())
