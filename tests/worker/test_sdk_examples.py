@@ -50,7 +50,7 @@ def test_examples_are_short() -> None:
         pytest.param(
             "torch_mlp.py", {"LOADER_PROCESSES": "2"}, id="torch, forked", marks=needs("torch")
         ),
-        pytest.param("jax_regression.py", {}, id="jax", marks=needs("jax")),
+        pytest.param("jax_regression.py", {}, id="jax"),
     ],
 )
 def test_an_example_is_trained_over_two_leases(
@@ -142,7 +142,7 @@ def test_two_ranks_stop_at_one_agreed_step(tmp_path: Path) -> None:
     [
         "plain_python.py",
         pytest.param("torch_mlp.py", marks=needs("torch")),
-        pytest.param("jax_regression.py", marks=needs("jax")),
+        "jax_regression.py",
     ],
 )
 def test_an_example_runs_without_a_scheduler(tmp_path: Path, script: str) -> None:
