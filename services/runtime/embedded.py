@@ -12,7 +12,6 @@ even when we are killed first.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import fcntl
 import hashlib
 import json
@@ -26,16 +25,18 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from services.runtime.lifeline import end_with_parent
+
 #: Older servers silently ignore the fence that keeps a superseded leader from appending.
 OLDEST_VERSION = (2, 12)
 MAX_PAYLOAD_BYTES = 8 << 20
 
-_PR_SET_PDEATHSIG = 1
 _POLL_S = 0.003
 _LOCK_PATIENCE_S = 0.5
 _SHOWN_LOG_CHARS = 1500
@@ -150,7 +151,7 @@ class EmbeddedServer:
                     stderr=output,
                     start_new_session=True,
                     pass_fds=[lock.fileno()],
-                    preexec_fn=_end_with_parent(),  # noqa: PLW1509 - no threads at this point
+                    preexec_fn=partial(end_with_parent, os.getpid()),  # noqa: PLW1509 - no threads at this point
                 )
             lock.seek(0)
             lock.truncate()
@@ -347,16 +348,3 @@ def _locked(path: Path) -> TextIOWrapper:
                 "use that one, stop it, or name another folder"
             ) from None
         return file
-
-
-def _end_with_parent() -> Callable[[], None]:
-    """What the child does before it becomes the server."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    parent = os.getpid()
-
-    def prepare() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return prepare
