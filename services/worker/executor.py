@@ -203,6 +203,8 @@ class WorkerExecutor:
         self._occupied: dict[str, set[str]] = {}
         #: Stopped by order: no round that was planned before may run them.
         self._forbidden: set[TaskKey] = set()
+        #: Last rows of tasks that are over; the log may not have them yet.
+        self._told: dict[TaskKey, TaskProgress] = {}
         self._newest: _Round | None = None
         self._closing = False
 
@@ -330,9 +332,10 @@ class WorkerExecutor:
         del self._running[key]
         if not self._of(running.lease):
             self._vacate(running.lease)
+        row = self._told[key] = self._row(running, ending.at_s)
         event = TaskStopped(
             reporter=self._name,
-            task=self._row(running, ending.at_s),
+            task=row,
             reason=ending.reason,
             exit_code=ending.exit_code,
             detail=ending.detail,
@@ -359,6 +362,9 @@ class WorkerExecutor:
                 self._held.pop(lease.lease_id, None)
                 for spec in lease.tasks:
                     self._forbidden.discard((lease.lease_id, spec.job_id))
+        # By the end of the next round, what was told in this one is in the log.
+        told = {key: row for key, row in self._told.items() if key in current.numbers}
+        self._told = told | current.rows
         rows = tuple(current.rows.values())
         event = ProgressReported(reporter=self._name, round_id=effect.round_id, rows=rows)
         current.report(_LAST, event)
@@ -395,14 +401,21 @@ class WorkerExecutor:
             self._forbidden.add(key)
         running = self._running.pop(key, None)
         if running is None:
-            saved = self._view.saved.get(effect.job_id, 0.0)
-            row = TaskProgress(effect.lease_id, effect.job_id, saved, saved, 0.0)
+            row = self._last_row(key)
         else:
             await running.task.kill()
             if not self._of(running.lease):
                 self._vacate(running.lease)
             row = self._row(running, running.task.ending.result().at_s)
         report(0, TaskStopped(reporter=self._name, task=row, reason="cancelled"))
+
+    def _last_row(self, key: TaskKey) -> TaskProgress:
+        """Where a task was that is over, by the log or by what is on its way there."""
+        lease_id, job_id = key
+        saved = self._view.saved.get(job_id, 0.0)
+        in_log = TaskProgress(lease_id, job_id, max(saved, self._view.steps(*key)), saved, 0.0)
+        last = self._told.get(key, in_log)
+        return TaskProgress(lease_id, job_id, last.steps, last.checkpointed_steps, 0.0)
 
     # --- waiting ---------------------------------------------------------------------------------
 

@@ -85,6 +85,8 @@ class Bench:
         self.executor = WorkerExecutor(NAME, hands, self.view, loop.time, graces_s=1.0)
         self.reports: list[tuple[float, int, AnyEvent]] = []
         self.leases: dict[str, Lease] = {}
+        #: Seconds until a report is back as a record.
+        self.way_s = 0.0
         self._seq = 0
         self.observe(TABLE)
 
@@ -118,7 +120,10 @@ class Bench:
     def report(self, n: int, event: AnyEvent) -> None:
         """A result of an effect."""
         self.reports.append((self.loop.time(), n, event))
-        self.observe(event, NAME)
+        if self.way_s:
+            self.loop.call_later(self.way_s, self.observe, event, NAME)
+        else:
+            self.observe(event, NAME)
 
     def events(self, kind: type[Any]) -> list[Any]:
         """Results of a kind."""
@@ -249,6 +254,28 @@ def test_a_stopped_job_does_not_wait_and_is_not_started_again() -> None:
     assert (stopped.reason, stopped.task.steps) == ("cancelled", 100.0)
     assert stopped.task.checkpointed_steps == 0.0
     assert rows(bench) == [()]
+
+
+@pytest.mark.parametrize(("total", "stopped_at_s"), [(50.0, 130.0), (1e6, 203.0)])
+def test_a_stop_that_crosses_the_task_s_own_end_repeats_its_figures(
+    total: float, stopped_at_s: float
+) -> None:
+    """Complete, or saved at its lease's end, and that not in the log yet: no step is taken back."""
+
+    async def work(bench: Bench) -> None:
+        bench.way_s = 10.0
+        async with asyncio.TaskGroup() as group:
+            group.create_task(bench.run(plan(1, lease("r1-0", ("j", total)))))
+            await asyncio.sleep(stopped_at_s)
+            stop = StopTask(NAME, "r1-0", "j", "worker w0 is lost")
+            await bench.executor.carry_out(stop, bench.report)
+
+    bench = on_bench(work)
+    told = [event.task for event in bench.events(TaskStopped)]
+    told += [row for report in rows(bench) for row in report]
+    assert len(told) == 2
+    assert {(row.steps, row.checkpointed_steps) for row in told} == {(min(total, 200.0),) * 2}
+    assert sum(row.run_s for row in told) == min(total / 2.0, 100.0)
 
 
 @pytest.mark.parametrize("killed_at_s", [101.0, 150.0, 199.0, 250.0])
