@@ -17,6 +17,22 @@ Combination = tuple[str, ...]
 UNCONSOLIDATED = "_unconsolidated"
 
 
+class JobSource(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """Where a job of a trace comes from: what its row said that no scheduler needs."""
+
+    #: Format of the trace (``gavel trace formats``).
+    format: str
+    #: Line of the file, from 1.
+    row: int
+    #: Id and outcome in the words of the source.
+    job_id: str = ""
+    status: str = ""
+    #: Part of each of its workers the job used there; here it has them whole.
+    worker_fraction: float = 1.0
+    #: The source names no job type that we know: drawn by seed from those of the scale factor.
+    job_type_assigned: bool = False
+
+
 class JobSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One training run, as its owner describes it. The same words in TOML, JSON and traces."""
 
@@ -48,6 +64,8 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     #: {worker type: steps/s} claimed by the owner; a claim, checked once measured.
     declared_throughputs: dict[str, float] = {}
     max_attempts: int = 3
+    #: Traces only.
+    source: JobSource | None = None
 
 
 class Throughput(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -23,7 +23,7 @@ from services.mechanism.admission import hopeless, refusal
 _SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 _BY_REFERENCE = "secret:"
 #: Fields that traces have, and that make no sense for a job that is submitted now.
-_OF_TRACES = ("arrival_s", "duration_s", "reference_type")
+_OF_TRACES = ("arrival_s", "duration_s", "reference_type", "source")
 
 
 class JobFileError(Exception):
