@@ -18,7 +18,7 @@ from services.policy.problem import Problem
 from services.policy.solver import Floats, Ints
 
 #: What the speeds of a pair must add up to, relative to alone, to be worth anything.
-_WORTH_SHARING = 1 + 1e-9
+WORTH_SHARING = 1 + 1e-9
 
 #: Makes of two numbers in [0, 1) a third that looks like neither.
 _MIXING = 997.0 * 2**0.5
@@ -134,7 +134,7 @@ def _columns(arrays: ClassArrays, pairs: Ints, speeds: Floats) -> Columns:
     alone_speeds = arrays.throughputs[pairs]
     speeds = np.minimum(speeds, alone_speeds)
     relative = np.divide(speeds, alone_speeds, out=np.zeros(speeds.shape), where=usable[:, None])
-    index, pair_types = np.nonzero(possible[:, None] & (relative.sum(axis=1) > _WORTH_SHARING))
+    index, pair_types = np.nonzero(possible[:, None] & (relative.sum(axis=1) > WORTH_SHARING))
     c, d = c[index], d[index]
 
     first, other = np.append(alone, c), np.append(np.full(len(alone), -1), d)

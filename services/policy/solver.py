@@ -145,12 +145,29 @@ class LinearProgram:
         self._col_lower[column], self._col_upper[column] = lower, upper
         self._highs.changeColBounds(column, lower, upper)
 
+    def set_row_upper(self, row: int, upper: float) -> None:
+        """Move the upper bound of one row."""
+        self._row_upper = self._row_upper.copy()
+        self._row_upper[row] = upper
+        self._highs.changeRowBounds(row, self._row_lower[row], upper)
+
     def set_row_lower(self, lower: Floats) -> None:
         """Move the lower bounds of the first ``len(lower)`` rows."""
         rows = len(lower)
         self._row_lower = np.concatenate([lower, self._row_lower[rows:]])
         self._highs.changeRowsBounds(
             rows, np.arange(rows, dtype=np.int32), lower, self._row_upper[:rows]
+        )
+
+    def set_entry(self, row: int, column: int, value: float) -> None:
+        """Replace one coefficient of A."""
+        rows, columns, values = self._entries
+        others = (rows != row) | (columns != column)
+        self._highs.changeCoeff(row, column, value)
+        self._entries = (
+            np.append(rows[others], row),
+            np.append(columns[others], column),
+            np.append(values[others], value),
         )
 
     def set_coefficients(self, column: int, values: Floats) -> None:
