@@ -6,8 +6,8 @@ throughput, sort by arrival. Nothing is left out or put right without being coun
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
@@ -15,15 +15,18 @@ from typing import Literal
 
 import msgspec
 
-from replay.traces import artifact, jobs
 from replay.traces.errors import Fault, TraceError
-from replay.traces.rows import Rows, numbered_lines
+from replay.traces.files import read_text
+from replay.traces.formats import FORMATS, recognise
+from replay.traces.imported import How
+from replay.traces.rows import Rows, TimedEvent, numbered_lines
 from replay.traces.rules import RULES
 from schemas.domain import JobSpec
 from services.estimator.tables import ClassKey, ThroughputTable
 
-#: What to do about job classes without a throughput.
-Unknown = Literal["reject", "skip"]
+#: What to do about job classes without a throughput: refuse the trace, leave them out, run them on
+#: fewer workers; or ``auto``: refuse a trace of ours, clamp those of other clusters.
+Unknown = Literal["auto", "reject", "skip", "clamp"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,12 @@ class Trace:
     repaired: Mapping[str, int]
     #: {why rows were left out: how many}
     refused: Mapping[str, int]
+    #: {why rows were left out: lines of the first of them}
+    lines: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    #: What else happens, in order of time.
+    events: Sequence[TimedEvent] = ()
+    #: Name of its format.
+    format: str = ""
 
     @property
     def kept(self) -> int:
@@ -48,26 +57,31 @@ def read_trace(
     path: Path,
     table: ThroughputTable,
     *,
-    unknown: Unknown = "reject",
+    unknown: Unknown = "auto",
     reference_type: str = "v100",
+    format: str = "",  # noqa: A002 - as the option is called
+    how: How | None = None,
 ) -> Trace:
-    """Read a trace file; the format is told from what is in it (see ``parse_trace``).
+    """Read a trace file, plain, gzip or zstd, or ``-`` for the standard input.
+
+    The format is told from what is in it, where it is not named (see ``parse_trace``).
 
     Raises
     ------
     TraceError
-        The file is not UTF-8, or see ``parse_trace``.
+        The file is no text, or see ``parse_trace``.
     OSError
         The file cannot be read.
     """
-    content = path.read_bytes()
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        fault = Fault(line, "text", content[error.start : error.end], "UTF-8")
-        raise TraceError(str(path), "not a text file", [fault]) from None
-    return parse_trace(text, str(path), table, unknown=unknown, reference_type=reference_type)
+    return parse_trace(
+        read_text(path),
+        str(path),
+        table,
+        unknown=unknown,
+        reference_type=reference_type,
+        format=format,
+        how=how,
+    )
 
 
 def parse_trace(
@@ -75,10 +89,12 @@ def parse_trace(
     source: str,
     table: ThroughputTable,
     *,
-    unknown: Unknown = "reject",
+    unknown: Unknown = "auto",
     reference_type: str = "v100",
+    format: str = "",  # noqa: A002 - as the option is called
+    how: How | None = None,
 ) -> Trace:
-    """Read a trace: JSON lines of ``JobSpec``, or the artifact's 7, 10 or 12 columns.
+    """Read a trace in any of ``formats.FORMATS``.
 
     Parameters
     ----------
@@ -89,10 +105,15 @@ def parse_trace(
     table
         Turns durations into steps, and says which job classes are known.
     unknown
-        Job classes without a throughput: ``reject`` the trace, or ``skip`` and count them. A job
-        that declares throughputs of its own is known.
+        Job classes without a throughput: ``reject`` the trace, ``skip`` and count them, or
+        ``clamp`` them to the most workers below that there is a throughput for. A job that
+        declares throughputs of its own is known.
     reference_type
         Worker type on which a duration or a relative deadline is meant, where not said.
+    format
+        Its name; empty: as the first line looks.
+    how
+        How rows of other clusters' traces become jobs; what is said above goes before.
 
     Returns
     -------
@@ -103,24 +124,53 @@ def parse_trace(
     ------
     TraceError
         Every bad row (the message shows the first 20) with line, column, value and what would be
-        right; the unknown job classes with how many jobs each has; or no jobs at all.
+        right; the unknown job classes with how many jobs each has; a format that is not known; or
+        no jobs at all.
     """
     text = text.removeprefix("\ufeff")
     first = next(numbered_lines(text), None)
     if first is None:
         raise TraceError(source, "the trace is empty; expected at least one job")
-    rows: Rows = (jobs if first[1].lstrip().startswith("{") else artifact).parse(text)
+    name = format or recognise(first[1])
+    if not name:
+        fault = Fault(first[0], "format", first[1], f"one of {', '.join(FORMATS)} (--format)")
+        raise TraceError(source, "not a trace that is known by its first line", [fault])
+    kind = FORMATS[name]
+    how = replace(
+        how or How(table=table),
+        table=table,
+        reference_type=reference_type,
+        fit="skip" if unknown == "skip" else "clamp",
+    )
+    rows = kind.read(text, Rows(), how)
+    return _finish(rows, source, name, how, _resolved_unknown(unknown, strict=kind.strict))
+
+
+def _resolved_unknown(unknown: Unknown, *, strict: bool) -> Unknown:
+    if unknown == "auto":
+        return "reject" if strict else "clamp"
+    return unknown
+
+
+def _finish(rows: Rows, source: str, name: str, how: How, unknown: Unknown) -> Trace:
+    """Jobs that can be submitted, in order, or the error that there are none."""
+    table = how.table
+    if unknown == "clamp":
+        _clamp(rows, table)
     strangers = _strangers(rows, table)
     if unknown == "reject":
         rows.faults.extend(_stranger_faults(strangers, table))
-    resolved = list(_resolved(rows, table, reference_type, strangers))
+    resolved = list(_resolved(rows, table, how.reference_type, strangers))
     if rows.faults:
         faults = sorted(rows.faults, key=lambda fault: fault.line)
         count = len({fault.line for fault in faults})
         raise TraceError(source, f"nothing was read; lines at fault: {count}", faults)
+    for (job_type, scale_factor), lines in sorted(strangers.items()):
+        for line in lines:
+            rows.refuse(f"no throughput for {job_type!r} at scale factor {scale_factor}", line)
+    refused = dict(sorted(rows.refused.items()))
     if not resolved:
-        faults = list(_stranger_faults(strangers, table))
-        raise TraceError(source, "no job is left: none has a throughput", faults)
+        raise TraceError(source, *_nothing_left(rows, strangers, table))
     disorder = sum(b.arrival_s < a.arrival_s for a, b in pairwise(resolved))
     if disorder:
         rows.repaired["arrived before the row above: sorted"] += disorder
@@ -128,11 +178,40 @@ def parse_trace(
         source=source,
         jobs=sorted(resolved, key=lambda job: job.arrival_s),
         repaired=dict(sorted(rows.repaired.items())),
-        refused={
-            f"no throughput for {name!r} at scale factor {scale_factor}": len(lines)
-            for (name, scale_factor), lines in sorted(strangers.items())
-        },
+        refused={why: left_out.count for why, left_out in refused.items()},
+        lines={why: tuple(left_out.lines) for why, left_out in refused.items()},
+        events=sorted(rows.events, key=lambda event: event.at_s),
+        format=name,
     )
+
+
+def _nothing_left(
+    rows: Rows, strangers: Mapping[ClassKey, list[int]], table: ThroughputTable
+) -> tuple[str, list[Fault]]:
+    """What to say of a trace of which no job is left."""
+    if strangers:
+        return "no job is left: none has a throughput", list(_stranger_faults(strangers, table))
+    counted = sorted(rows.refused.items(), key=lambda item: -item[1].count)
+    faults = [
+        Fault(left_out.lines[0], "row", f"{why} (rows like it: {left_out.count})", "a job")
+        for why, left_out in counted
+    ]
+    return "no job is left: every row was left out", faults
+
+
+def _clamp(rows: Rows, table: ThroughputTable) -> None:
+    """Run jobs on as many workers as their job type has a throughput for, at most those asked."""
+    known: dict[str, list[int]] = {}
+    for job_type, scale_factor in table.classes():
+        known.setdefault(job_type, []).append(scale_factor)
+    for index, job in enumerate(rows.jobs):
+        offered = known.get(job.job_type, ())
+        if job.scale_factor in offered or job.declared_throughputs:
+            continue
+        below = [scale for scale in offered if scale < job.scale_factor]
+        if below:
+            rows.jobs[index] = msgspec.structs.replace(job, scale_factor=max(below))
+            rows.repaired[f"more workers than its job type runs on: {max(below)}"] += 1
 
 
 def _strangers(rows: Rows, table: ThroughputTable) -> dict[ClassKey, list[int]]:
