@@ -16,8 +16,9 @@ from typer.core import TyperGroup
 
 from replay import cli_log, cli_throughputs
 from replay.cli_compare import compare
-from replay.cli_options import OptionError, examples
+from replay.cli_options import InputError, examples
 from replay.cli_simulate import simulate
+from replay.cli_sweep import sweep
 from replay.live import commands as live_commands
 
 OK, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -65,7 +66,7 @@ def _blame(error: Exception) -> int | None:
     """Exit code of an error that is not a bug of ours, else None."""
     if isinstance(error, typer.TyperException):
         return WRONG_USAGE
-    if isinstance(error, OptionError | FileNotFoundError | PermissionError):
+    if isinstance(error, InputError | FileNotFoundError | PermissionError):
         return WRONG_USAGE
     if isinstance(error, OSError):
         return FAILED
@@ -134,6 +135,11 @@ app.command(
         "gavel compare --policies las,las:ss,allox --trace jobs.trace --mode paper --json",
     )
 )(compare)
+app.command(
+    epilog=examples(
+        "gavel sweep experiment.toml", "gavel sweep experiment.toml --on dask=tcp://head:8786"
+    )
+)(sweep)
 app.add_typer(cli_log.app, name="log")
 app.add_typer(cli_throughputs.app, name="throughputs")
 live_commands.add_to(app, cli_log.app)

@@ -21,7 +21,11 @@ MAX_S = 1e10
 _LISTED = 30
 
 
-class OptionError(Exception):
+class InputError(Exception):
+    """What was given makes no sense; the message says where, and what would be right."""
+
+
+class OptionError(InputError):
     """An option whose value makes no sense; nothing was done."""
 
     def __init__(self, option: str, value: object, expected: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -339,6 +340,10 @@ def _check_speeds_known(trace: Trace, table: ThroughputTable) -> None:
 @contextlib.contextmanager
 def _interruptible() -> Iterator[Callable[[Record], None]]:
     """Put Ctrl-C off until the record at hand is in the log; a second one does not wait."""
+    if threading.current_thread() is not threading.main_thread():
+        # Signals are another's matter: a Dask worker runs calls in threads.
+        yield lambda _record: None
+        return
     pressed = False
 
     def press(_number: int, _frame: FrameType | None) -> None:

@@ -1,0 +1,141 @@
+"""An experiment file: options of ``gavel simulate``, of which a list means "each of these".
+
+    policy = ["las", "las:agnostic"]
+    jobs_per_h = [2.0, 4.0, 6.0]
+    seed = [0, 1, 2]
+    cluster = "v100=12,p100=12,k80=12"
+    jobs = 300
+    window = "100:200"
+    mode = "paper"
+
+is 18 cells: one simulation for each combination, in the order of the file. ``jobs_per_h`` is
+another way to say ``mean_gap``. Paths are meant from the file's own folder.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import msgspec
+
+from replay.cli_options import InputError
+from replay.cli_simulate import Request
+
+#: Options of ``simulate`` that say where to write, which a sweep decides itself.
+_OUTPUTS = ("log", "jobs_json", "json", "force")
+LOAD = "jobs_per_h"
+KEYS = (*(f.name for f in fields(Request) if f.name not in _OUTPUTS), LOAD)
+
+
+class ExperimentError(InputError):
+    """An experiment file is wrong; the message names file, line and key, and what is right."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is varied and what is not, by option."""
+
+    source: str
+    #: {option: its values}, in the order of the file; one value where nothing is varied.
+    values: Mapping[str, Sequence[Any]]
+
+    @property
+    def varied(self) -> list[str]:
+        """Options with several values."""
+        return [key for key, values in self.values.items() if len(values) > 1]
+
+    def __len__(self) -> int:
+        count = 1
+        for values in self.values.values():
+            count *= len(values)
+        return count
+
+    def requests(self) -> Iterator[Request]:
+        """Every combination; the last option of the file changes fastest."""
+        for chosen in itertools.product(*self.values.values()):
+            yield _request(dict(zip(self.values, chosen, strict=True)))
+
+    def samples(self) -> Iterator[Request]:
+        """Few requests in which each value occurs: what is wrong by itself is wrong in one."""
+        first = {key: values[0] for key, values in self.values.items()}
+        yield _request(first)
+        for key, values in self.values.items():
+            for value in values[1:]:
+                yield _request(first | {key: value})
+
+
+def read_experiment(path: Path) -> Experiment:
+    """Read an experiment file.
+
+    Raises
+    ------
+    ExperimentError
+        It is no TOML; a key is no option of ``gavel simulate``; a value is not what the option
+        takes; there is nothing in a list; or two keys say the same thing.
+    OSError
+        It cannot be read.
+    """
+    try:
+        text = path.read_text("utf-8-sig")
+        found = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ExperimentError(f"{path} is no TOML: {error}") from None
+    return parse_experiment(found, str(path), text, path.parent)
+
+
+def parse_experiment(
+    found: Mapping[str, Any], source: str, text: str = "", folder: Path = Path()
+) -> Experiment:
+    """Make sense of an experiment's keys and values; see ``read_experiment``."""
+    types = get_type_hints(Request) | {LOAD: float | None}
+    values: dict[str, list[Any]] = {}
+    for key, given in found.items():
+        where = f"{source}, line {_line(text, key)}" if text else source
+        if key not in KEYS:
+            near = get_close_matches(key, KEYS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(KEYS)}"
+            raise ExperimentError(f"{where}: {key!r} is no option of gavel simulate; {hint}")
+        listed = given if isinstance(given, list) else [given]
+        if not listed:
+            raise ExperimentError(f"{where}: {key} is [], must be one value or more")
+        read = [_value(where, key, value, types[key], folder) for value in listed]
+        values[key] = list(dict.fromkeys(read))
+    if LOAD in values and "mean_gap" in values:
+        raise ExperimentError(f"{source}: {LOAD} and mean_gap say the same thing: leave one out")
+    return Experiment(source, values)
+
+
+def _value(where: str, key: str, value: Any, kind: Any, folder: Path) -> Any:
+    """A value as the option's type has it; numbers may stand where text is read as numbers."""
+    if kind == Path | None and isinstance(value, str):
+        return folder / value
+    if kind is str and isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value:g}"
+    try:
+        read: Any = msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ExperimentError(f"{where}: {key} is {value!r}: {error}") from None
+    if key == LOAD and not 0 < read < float("inf"):
+        raise ExperimentError(f"{where}: {key} is {value!r}, must be jobs per hour, above 0")
+    return read
+
+
+def _request(chosen: dict[str, Any]) -> Request:
+    load = chosen.pop(LOAD, None)
+    if load is not None:
+        chosen["mean_gap"] = 3600.0 / load
+    # Jobs come from somewhere: where no trace is named, they are drawn.
+    chosen.setdefault("generate", chosen.get("trace") is None)
+    return Request(**chosen)
+
+
+def _line(text: str, key: str) -> int:
+    pattern = re.compile(rf"\s*\[*\s*[\"']?{re.escape(key)}[\"']?\s*[=\].]")
+    return next((n for n, line in enumerate(text.splitlines(), 1) if pattern.match(line)), 1)

@@ -1,0 +1,93 @@
+"""Runs the cells of a sweep that have not been run yet, wherever joblib carries them.
+
+By default that is processes on this machine. Inside ``joblib.parallel_config(backend=...)`` the
+same call spreads over many machines: a cell is one function call without shared state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import joblib
+
+from replay.cli_options import InputError
+from replay.cli_simulate import Request
+from replay.sweep.cell import Row, key_of, run_cell
+from replay.sweep.store import Results
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What is to be run, what of it has been, and where results go."""
+
+    #: {key: what to run}
+    cells: Mapping[str, Request]
+    #: Keys whose results are there.
+    done: frozenset[str]
+    results: Results
+
+    @property
+    def left(self) -> dict[str, Request]:
+        """What is still to be run."""
+        return {key: cell for key, cell in self.cells.items() if key not in self.done}
+
+
+def plan(requests: Iterator[Request], results: Results) -> Sweep:
+    """Find out what is still to be run."""
+    cells = {key_of(request): request for request in requests}
+    return Sweep(cells, frozenset(results.done(cells)), results)
+
+
+def run(sweep: Sweep, processes: int = -1, tell: Callable[[Row], None] = lambda _: None) -> None:
+    """Run what is left; each row is kept as soon as it is there, and then told.
+
+    Parameters
+    ----------
+    processes : cells at a time; -1: as many as there are processors
+    """
+    calls = (joblib.delayed(run_cell)(request) for request in sweep.left.values())
+    # One cell at a time: they are long, and each is to be kept as soon as it is done.
+    settings: dict[str, Any] = {"return_as": "generator_unordered", "batch_size": 1}
+    rows: Any = joblib.Parallel(n_jobs=processes, **settings)(calls)
+    for row in rows:
+        sweep.results.add(row)
+        tell(row)
+
+
+@contextmanager
+def carried_by(where: str) -> Iterator[None]:
+    """Have joblib carry calls by ``local`` processes, ``ray``, or ``dask=ADDRESS``.
+
+    Raises
+    ------
+    CarrierError
+        It is none of them, or its library is not installed.
+    """
+    name, _, address = where.partition("=")
+    if name == "local" and not address:
+        yield
+        return
+    try:
+        if name == "dask" and address:
+            from distributed import Client  # noqa: PLC0415 - only where it is asked for
+
+            with Client(address), joblib.parallel_config(backend="dask"):
+                yield
+            return
+        if where == "ray":
+            from ray.util.joblib import register_ray  # noqa: PLC0415 - as above
+
+            register_ray()
+            with joblib.parallel_config(backend="ray"):
+                yield
+            return
+    except ModuleNotFoundError as error:
+        raise CarrierError(f"--on {where} needs the package {error.name}: install it") from None
+    raise CarrierError(f"--on is {where!r}; expected local, ray, or dask=ADDRESS of its scheduler")
+
+
+class CarrierError(InputError):
+    """Cells cannot be carried that way."""

@@ -1,0 +1,185 @@
+"""`gavel sweep`: what an experiment file means, what is kept, and that nothing is run twice."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from replay.cli import app
+from replay.cli_simulate import Request
+from replay.sweep.cell import Row, key_of, run_cell
+from replay.sweep.experiment import ExperimentError, read_experiment
+from replay.sweep.run import carried_by, plan, run
+from replay.sweep.store import COLUMNS, Results, ResultsError
+from replay.sweep.tell import half_width
+
+_SMALL = Request(generate=True, jobs=6, mean_gap=900.0, cluster="v100=2,k80=1")
+_FILE = """\
+# A comment, and a blank line.
+
+policy = ["las", "fifo"]
+seed = [0, 1]
+jobs_per_h = 4
+cluster = "v100=2,k80=1"
+jobs = 6
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    """An experiment file."""
+    path = folder / "small.toml"
+    path.write_text(text)
+    return path
+
+
+def test_every_combination_is_a_cell(tmp_path: Path) -> None:
+    """Lists are multiplied, in the order of the file; a load is a mean gap in other words."""
+    asked = read_experiment(written(tmp_path, _FILE))
+    requests = list(asked.requests())
+    assert [(r.policy, r.seed) for r in requests] == [
+        ("las", 0), ("las", 1), ("fifo", 0), ("fifo", 1),
+    ]  # fmt: skip
+    assert {(r.mean_gap, r.jobs, r.generate) for r in requests} == {(900.0, 6, True)}
+    assert len(asked) == len(requests)
+    assert asked.varied == ["policy", "seed"]
+
+
+def test_each_value_is_tried_before_anything_is_run(tmp_path: Path) -> None:
+    """The samples hold every value, and are a sum of lengths where the cells are a product."""
+    asked = read_experiment(written(tmp_path, _FILE + "round = [60, 120, 180]\n"))
+    samples = list(asked.samples())
+    assert {r.policy for r in samples} == {"las", "fifo"}
+    assert {r.round for r in samples} == {60.0, 120.0, 180.0}
+    assert len(samples) == 1 + 1 + 1 + 2 < len(asked)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('polcy = "las"', "line 8: 'polcy' is no option of gavel simulate; did you mean 'policy'?"),
+        ("rounds = [60]", "line 8: 'rounds' is no option of gavel simulate; did you mean 'round'?"),
+        ("round = []", "line 8: round is [], must be one value or more"),
+        ("window = true", "line 8: window is True: Expected `str`, got `bool`"),
+        ('round = "long"', "line 8: round is 'long': Expected `float`, got `str`"),
+        ("mean_gap = 5", "jobs_per_h and mean_gap say the same thing"),
+        ("log = 'x'", "line 8: 'log' is no option"),
+        ("round = = 5", "is no TOML"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, line: str, said: str) -> None:
+    """File, line, key, value, and what would be right."""
+    path = written(tmp_path, _FILE + line + "\n")
+    with pytest.raises(ExperimentError) as caught:
+        read_experiment(path)
+    assert said in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("load", ["0", "-1", "inf", "nan"])
+def test_a_load_is_a_number_of_jobs(tmp_path: Path, load: str) -> None:
+    """Nothing is divided by zero, and nothing arrives from the future."""
+    path = written(tmp_path, _FILE.replace("jobs_per_h = 4", f"jobs_per_h = [{load}]"))
+    with pytest.raises(ExperimentError, match="jobs per hour, above 0"):
+        read_experiment(path)
+
+
+def test_paths_are_meant_from_the_files_folder(tmp_path: Path) -> None:
+    """So that an experiment can be moved with its traces."""
+    (request,) = read_experiment(written(tmp_path, 'trace = "t.jsonl"')).requests()
+    assert request.trace == tmp_path / "t.jsonl"
+    assert not request.generate
+
+
+def test_the_command_runs_keeps_and_resumes(tmp_path: Path) -> None:
+    """The second time nothing is run; a row has the figures that the single run has."""
+    path, out = written(tmp_path, _FILE), tmp_path / "results"
+    command = ["sweep", str(path), "--out", str(out), "--processes", "2", "--json"]
+    first = CliRunner().invoke(app, command)
+    assert first.exit_code == 0, first.output
+    told = json.loads(first.stdout)
+    assert (told["cells"], told["had"], told["failed"]) == (4, 0, 0)
+    assert [row["policy"] for row in told["rows"]] == ["las", "fifo"]
+    assert {row["seeds"] for row in told["rows"]} == {2}
+
+    before = {file: file.stat().st_mtime_ns for file in out.iterdir()}
+    again = json.loads(CliRunner().invoke(app, command).stdout)
+    assert (again["cells"], again["had"]) == (4, 4)
+    assert again["rows"] == told["rows"]
+    assert before == {file: file.stat().st_mtime_ns for file in out.iterdir()}
+
+    options = "--generate --jobs 6 --mean-gap 900 --cluster v100=2,k80=1 --seed 1 --policy fifo"
+    alone = CliRunner().invoke(app, ["simulate", *options.split(), "--json"])
+    figures = json.loads(alone.stdout)
+    row = pl.read_parquet(out / "*.parquet").filter(policy="fifo", seed=1).to_dicts()[0]
+    assert row["average_jct_s"] == figures["average_jct_s"]
+    assert sum(row["jct_s"]) / 6 == pytest.approx(figures["average_jct_s"])
+
+
+def test_a_cell_that_fails_is_listed_and_run_again(tmp_path: Path) -> None:
+    """A failure is a row with an error; the other cells go on; the next sweep tries it anew."""
+    far = replace(_SMALL, window="2:9")
+    planned = plan(iter([_SMALL, far]), Results(tmp_path))
+    rows: list[Row] = []
+    run(planned, 1, rows.append)
+    errors = {row["window"]: row["error"] for row in rows}
+    assert errors[""] == ""
+    assert "--window is '2:9'" in errors["2:9"]
+    assert plan(iter([_SMALL, far]), Results(tmp_path)).left == {key_of(far): far}
+
+
+def test_a_key_is_what_was_run(tmp_path: Path) -> None:
+    """Equal inputs have equal keys; another option, or another content of a file, another one."""
+    assert key_of(_SMALL) == key_of(replace(_SMALL))
+    assert key_of(_SMALL) != key_of(replace(_SMALL, seed=1))
+    trace = tmp_path / "t.jsonl"
+    trace.write_text('{"job_type": "A3C", "total_steps": 9}\n')
+    of_trace = replace(_SMALL, generate=False, jobs=None, trace=trace)
+    before = key_of(of_trace)
+    trace.write_text('{"job_type": "A3C", "total_steps": 10}\n')
+    assert key_of(of_trace) != before
+
+
+def test_no_job_finishing_is_a_failure() -> None:
+    """A cluster without workers completes nothing, and says so."""
+    row = run_cell(replace(_SMALL, cluster="v100=0"))
+    assert "no measured job finished" in row["error"]
+    assert row["average_jct_s"] is None
+
+
+def test_every_column_has_its_place() -> None:
+    """What a cell comes to is what is kept: no column is lost, and none is always empty."""
+    row = run_cell(_SMALL)
+    assert row.keys() == COLUMNS.keys()
+
+
+def test_results_of_another_kind_are_refused(tmp_path: Path) -> None:
+    """An empty folder, a file that is no Parquet, another format, somebody else's table."""
+    with pytest.raises(ResultsError, match="holds no results"):
+        Results(tmp_path).read()
+    file = tmp_path / "a.parquet"
+    file.write_text("no table")
+    with pytest.raises(ResultsError, match="is no Parquet file"):
+        Results(tmp_path).read()
+    for format_, said in ((99, "this release reads"), (1, "has no column")):
+        pl.DataFrame({"format": [format_], "key": ["a"]}).write_parquet(file)
+        with pytest.raises(ResultsError, match=said):
+            Results(tmp_path).read()
+
+
+def test_a_carrier_that_is_not_there_is_named() -> None:
+    """Before anything is run."""
+    for where, said in (("moon", "expected local, ray, or dask"), ("dask", "dask=ADDRESS")):
+        with pytest.raises(Exception, match=said), carried_by(where):
+            pytest.fail("nothing is to be run")
+
+
+def test_intervals_are_students() -> None:
+    """Of one value there is none; of two, t has one degree of freedom."""
+    assert half_width(None, 1) is None
+    assert half_width(1.0, 2) == pytest.approx(12.71 / 2**0.5)
+    assert half_width(1.0, 100) == pytest.approx(0.196)
