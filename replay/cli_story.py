@@ -70,6 +70,8 @@ def describe(event: AnyEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - one line
             return f"round {event.round_id}: {len(event.rows)} tasks"
         case ev.TaskStopped():
             return f"{event.reason}: job {event.task.job_id}, {_progress(event.task)}"
+        case ev.StopStepProposed() | ev.StopStepAgreed():
+            return f"job {event.job_id} under {event.lease_id}: iteration {event.iteration}"
         case ev.TimerFired():
             return event.timer
         case _:

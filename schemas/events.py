@@ -196,6 +196,20 @@ class TaskStopped(Event, frozen=True, gc=False, kw_only=True, tag=True):
     detail: str = ""
 
 
+class StopStepProposed(Event, frozen=True, gc=False, kw_only=True, tag=True):
+    """Of a gang over several worker services, whose lease ends: where one could have it stop.
+
+    Its ranks stand there and wait for ``StopStepAgreed``. An iteration is one batch of each rank,
+    counted from the job's first: whole-job steps are iterations x scale factor.
+    """
+
+    reporter: str
+    round_id: int
+    lease_id: str
+    job_id: str
+    iteration: int
+
+
 class ThroughputMeasured(Event, frozen=True, gc=False, kw_only=True, tag=True):
     """A profile is over: what the job, and the reference beside it, made of its seconds.
 
@@ -291,6 +305,15 @@ class LeasesChanged(Event, frozen=True, gc=False, kw_only=True, tag=True):
     granted: tuple[Lease, ...] = ()
     starts_at_s: float = 0.0
     ends_at_s: float = 0.0
+
+
+class StopStepAgreed(Event, frozen=True, gc=False, kw_only=True, tag=True):
+    """All services of the lease have proposed; every rank saves and stops at the highest."""
+
+    round_id: int
+    lease_id: str
+    job_id: str
+    iteration: int
 
 
 class WorkerUnreachable(Event, frozen=True, gc=False, kw_only=True, tag=True):
@@ -426,6 +449,7 @@ AnyEvent = (
     | TasksStarted
     | ProgressReported
     | TaskStopped
+    | StopStepProposed
     | ThroughputMeasured
     | JobAdmitted
     | JobRejected
@@ -436,6 +460,7 @@ AnyEvent = (
     | RoundDue
     | RoundScheduled
     | LeasesChanged
+    | StopStepAgreed
     | WorkerUnreachable
     | WorkerLost
     | WorkerDrained

@@ -27,6 +27,7 @@ _WRITES: dict[str, tuple[type[events.Event], ...]] = {
         events.TasksStarted,
         events.ProgressReported,
         events.TaskStopped,
+        events.StopStepProposed,
         events.ThroughputMeasured,
     ),
     MECHANISM: (
@@ -39,6 +40,7 @@ _WRITES: dict[str, tuple[type[events.Event], ...]] = {
         events.RoundDue,
         events.RoundScheduled,
         events.LeasesChanged,
+        events.StopStepAgreed,
         events.WorkerUnreachable,
         events.WorkerLost,
         events.WorkerDrained,

@@ -51,6 +51,8 @@ from schemas.events import (
     ProgressReported,
     RoundDue,
     RoundScheduled,
+    StopStepAgreed,
+    StopStepProposed,
     TaskStopped,
     ThroughputEstimated,
     ThroughputMeasured,
@@ -109,6 +111,7 @@ class MechanismCore:
             RoundDue: self._due,
             ProgressReported: self._book_round,
             TaskStopped: self._book_stop,
+            StopStepProposed: self._agree_stop,
         }
 
     @property
@@ -290,6 +293,18 @@ class MechanismCore:
         if event.reason == "lost":
             return (self._resume(job_id, reason, now), *self._arm(now))
         return (*self._requeue(job_id, reason, now), *self._arm(now))
+
+    def _agree_stop(self, event: StopStepProposed, now: float) -> Sequence[Decision]:
+        iteration = self._leases.propose(event)
+        if iteration is None:
+            return ()
+        agreed = StopStepAgreed(
+            round_id=event.round_id,
+            lease_id=event.lease_id,
+            job_id=event.job_id,
+            iteration=iteration,
+        )
+        return (Emit(agreed),)
 
     def _requeue(self, job_id: str, reason: str, now: float) -> Sequence[Decision]:
         """After a failure: again later, from the checkpoint, or never if it keeps failing."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from schemas.domain import Combination, Lease
+from schemas.events import StopStepProposed
 
 
 @dataclass(slots=True)
@@ -23,6 +24,8 @@ class Held:
     until_round: int
     #: Jobs of it that still run.
     running: set[str]
+    #: {(job, round): {worker service: the iteration that it could have the job stop at}}
+    proposals: dict[tuple[str, int], dict[str, int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -59,6 +62,23 @@ class Leases:
             self.ignored += 1
             return None
         return held
+
+    def propose(self, event: StopStepProposed) -> int | None:
+        """Take in where a service could have a gang stop; the agreed iteration, with the last.
+
+        The highest is one that no rank anywhere is past. A service's first word counts: its ranks
+        may have been told already what came of it.
+        """
+        held = self.held.get(event.lease_id)
+        services = () if held is None else held.lease.reporters
+        if held is None or event.job_id not in held.running or event.reporter not in services:
+            self.ignored += 1
+            return None
+        said = held.proposals.setdefault((event.job_id, event.round_id), {})
+        if event.reporter in said:
+            return None
+        said[event.reporter] = event.iteration
+        return max(said.values()) if len(said) == len(services) else None
 
     def stop(self, held: Held, job_id: str) -> None:
         """The job no longer runs under the lease; the lease ends with its last job."""

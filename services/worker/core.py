@@ -21,6 +21,7 @@ from schemas.events import (
     LeasesChanged,
     ProgressReported,
     RoundScheduled,
+    StopStepProposed,
     TasksStarted,
     TaskStopped,
     ThroughputMeasured,
@@ -43,12 +44,13 @@ class RunRound(msgspec.Struct, frozen=True, kw_only=True):
 
     Results: ``TasksStarted`` once the granted are up, ``TaskStopped`` for each that ends by
     itself, and last, at the round's end, one ``ProgressReported``. A lease that no later round
-    renews needs no word: at its end the task is checkpointed and stopped.
+    renews needs no word: at its end the task is checkpointed and stopped; where other services
+    run ranks of it too, after ``StopStepProposed``.
     """
 
     ends_with: ClassVar[tuple[type[Event], ...]] = (ProgressReported,)
     #: What may come before the end.
-    reports: ClassVar[tuple[type[Event], ...]] = (TasksStarted, TaskStopped)
+    reports: ClassVar[tuple[type[Event], ...]] = (TasksStarted, TaskStopped, StopStepProposed)
     reporter: str
     round_id: int
     starts_at_s: float

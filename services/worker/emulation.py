@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from schemas.domain import Lease, TaskSpec
 from schemas.events import WorkerRegistered
-from services.worker.executor import Counts, Ending, Task
+from services.worker.hands import Counts, Ending, Task
 from services.worker.view import LogView
 
 _NAP_S = 2.0
@@ -129,8 +129,8 @@ class EmulatedTask:
         """See ``Task``: sums are done at once, and as of the lease's end."""
         return 0.0
 
-    async def stop(self) -> None:
-        """See ``Task``."""
+    async def stop(self, propose: Callable[[int], None] | None = None) -> None:
+        """See ``Task``: whoever holds the first rank has all of them."""
         if self.ending.done():
             return
         if self._finish_s() <= self._ends_at_s:
@@ -139,6 +139,9 @@ class EmulatedTask:
             self._save_s = self._hands.save_s
             self._end("stopped", self._ends_at_s - self._save_s, self._ends_at_s)
             self._saved = self._steps
+
+    def stop_at(self, iteration: int) -> None:
+        """See ``Task``: it never asks."""
 
     async def kill(self) -> None:
         """See ``Task``."""

@@ -1,8 +1,7 @@
 """Carries out a worker service's effects live: rounds of leases, in log time.
 
-The live counterpart of ``replay/cluster.py``. How a task runs is another's matter (``Hands``:
-``processes.py`` starts real ones, ``emulation.py`` does sums); when it starts, goes on, comes to
-its end and what is reported of it is here.
+The live counterpart of ``replay/cluster.py``. How a task runs is another's matter (``hands.py``);
+when it starts, goes on, comes to its end and what is reported of it is here.
 
 Rules
 -----
@@ -16,26 +15,27 @@ Rules
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from schemas.domain import Lease, TaskProgress, TaskSpec
 from schemas.events import (
     AnyEvent,
     ProgressReported,
+    StopStepProposed,
     TasksStarted,
     TaskStopped,
     ThroughputMeasured,
-    WorkerRegistered,
 )
 from services.worker.core import DetectWorkers, RunProfile, RunRound, StopTask
+from services.worker.hands import Counts, Hands, Task
 from services.worker.view import LogView
 
 Report = Callable[[int, AnyEvent], None]
 
-#: ``n`` of a round's last report, and what the ones of late starts begin at.
-_LAST, _LATE = 1 << 30, 1 << 20
+#: ``n`` of a round's last report; what those of late starts and of proposals to stop begin at.
+_LAST, _LATE, _PROPOSED = 1 << 30, 1 << 20, 1 << 21
 #: Starts within so many seconds are one report.
 _GATHER_S = 0.02
 #: Log time may jump: no sleep is longer than this.
@@ -49,78 +49,6 @@ _WORTH_STARTING = 0.1
 _CLOCK_BOUND_S = 1.0
 
 TaskKey = tuple[str, str]
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How a task ended: ``completed``, ``failed``, or ``stopped`` (saved, at its lease's end)."""
-
-    reason: str
-    at_s: float
-    exit_code: int | None = None
-    detail: str = ""
-
-
-@dataclass(frozen=True)
-class Counts:
-    """How far a task is: whole-job steps, and seconds under its lease."""
-
-    steps: float = 0.0
-    saved_steps: float = 0.0
-    load_s: float = 0.0
-    save_s: float = 0.0
-
-
-class Task(Protocol):
-    """One job under one lease, on this service's workers."""
-
-    #: Set once nothing of it runs any more.
-    ending: asyncio.Future[Ending]
-
-    def counts(self, now: float) -> Counts:
-        """How far it is."""
-        ...
-
-    def renew(self, ends_at_s: float) -> None:
-        """Its lease goes on."""
-        ...
-
-    def stop_lead_s(self) -> float:
-        """How long before its lease's end it is best asked to stop, so as to have saved by then."""
-        ...
-
-    async def stop(self) -> None:
-        """Have it save and leave, by force in the end; ``ending`` is set after."""
-        ...
-
-    async def kill(self) -> None:
-        """End it at once; ``ending`` is set after."""
-        ...
-
-
-class Hands(Protocol):
-    """Starts tasks."""
-
-    def start(
-        self, lease: Lease, spec: TaskSpec, starts_at_s: float, ends_at_s: float, *, fresh: bool
-    ) -> Task:
-        """Start a task, or take over the one that a dead process of this service has left.
-
-        ``fresh``: the lease starts with this round. Without it, there must have been a task.
-        """
-        ...
-
-    def detect(self) -> Sequence[WorkerRegistered]:
-        """The workers there are."""
-        ...
-
-    def measure(self, lease: Lease) -> Sequence[float] | None:
-        """Steps/s of each task of a profile; None if they cannot be measured here."""
-        ...
-
-    async def end_strays(self, known: Callable[[str, str], bool]) -> None:
-        """End what is left of tasks (lease id, job id) that are not known."""
-        ...
 
 
 @dataclass
@@ -157,16 +85,18 @@ class _Round:
     def started(self, lease_id: str) -> None:
         """Report starts, those close together at once."""
         if not self._up:
-            asyncio.get_running_loop().call_later(_GATHER_S, self._tell)
+            asyncio.get_running_loop().call_later(_GATHER_S, self.tell_starts)
         self._up.append(lease_id)
 
-    def _tell(self) -> None:
+    def tell_starts(self) -> None:
+        """Report the starts that are not reported yet."""
+        if not self._up:
+            return
         up, self._up = tuple(dict.fromkeys(self._up)), []
         place = next(n for key, n in self.numbers.items() if key[0] == up[0])
         n = 0 if self._first else _LATE + place
         self._first = False
-        if not self.over.is_set():
-            self.report(n, TasksStarted(reporter=self.effect.reporter, lease_ids=up))
+        self.report(n, TasksStarted(reporter=self.effect.reporter, lease_ids=up))
 
 
 class WorkerExecutor:
@@ -201,16 +131,21 @@ class WorkerExecutor:
         self._running: dict[TaskKey, _Running] = {}
         #: {worker id: leases with tasks on it}
         self._occupied: dict[str, set[str]] = {}
+        #: {lease id: its wait for empty workers}
+        self._starting: dict[str, asyncio.Task[None]] = {}
         #: Stopped by order: no round that was planned before may run them.
         self._forbidden: set[TaskKey] = set()
         #: Last rows of tasks that are over; the log may not have them yet.
         self._told: dict[TaskKey, TaskProgress] = {}
+        #: Tasks that wait to be told at which iteration all of their ranks stop.
+        self._meeting: set[TaskKey] = set()
         self._newest: _Round | None = None
         self._closing = False
 
     def observed(self) -> None:
         """The view has changed."""
         self._changed.set()
+        self._meet()
 
     def close(self) -> None:
         """Start nothing any more."""
@@ -278,7 +213,11 @@ class WorkerExecutor:
         effect = current.effect
         fresh = lease.lease_id in current.granted
         if fresh:
-            await self._until_free(lease)
+            self._starting[lease.lease_id] = asyncio.create_task(self._until_free(lease))
+        # A round later, a lease may still wait for its workers.
+        if lease.lease_id in self._starting:
+            await self._starting[lease.lease_id]
+            self._starting.pop(lease.lease_id, None)
         for spec in lease.tasks:
             self._begin(lease, spec, current, fresh=fresh)
         lead_s = max((r.task.stop_lead_s() for r in self._of(lease)), default=0.0)
@@ -288,7 +227,7 @@ class WorkerExecutor:
             async with asyncio.TaskGroup() as group:
                 for running in self._of(lease):
                     running.stopping = True
-                    group.create_task(running.task.stop())
+                    group.create_task(running.task.stop(self._proposing(running, current)))
             self._vacate(lease)
         await self._until(effect.ends_at_s)
 
@@ -301,12 +240,15 @@ class WorkerExecutor:
             running.before = running.task.counts(current.effect.starts_at_s)
             running.stopping = False
             if running.task.ending.done():
-                self._report_end(key)
+                # After whoever waits for that end has been told of it.
+                asyncio.get_running_loop().call_soon(self._report_end, key)
             return
         if self._closing or key in self._forbidden or self._view.is_over(*key):
             return
-        effect = current.effect
-        task = self._hands.start(lease, spec, effect.starts_at_s, effect.ends_at_s, fresh=fresh)
+        starts_at_s = current.effect.starts_at_s
+        # The round may be over while the lease goes on.
+        _, ends_at_s = self._held.get(lease.lease_id, (0, current.effect.ends_at_s))
+        task = self._hands.start(lease, spec, starts_at_s, ends_at_s, fresh=fresh)
         self._running[key] = _Running(lease, spec, task, current)
         for worker_id in lease.worker_ids:
             self._occupied.setdefault(worker_id, set()).add(lease.lease_id)
@@ -314,10 +256,39 @@ class WorkerExecutor:
         if fresh:
             current.started(lease.lease_id)
 
+    def _proposing(self, running: _Running, current: _Round) -> Callable[[int], None] | None:
+        """How a task whose ranks are on several services says where it could stop."""
+        if len(running.lease.reporters) == 1:
+            return None
+        lease_id, job_id = key = (running.lease.lease_id, running.spec.job_id)
+
+        def propose(iteration: int) -> None:
+            self._meeting.add(key)
+            proposed = StopStepProposed(
+                reporter=self._name,
+                round_id=current.effect.round_id,
+                lease_id=lease_id,
+                job_id=job_id,
+                iteration=iteration,
+            )
+            current.report(_PROPOSED + current.numbers[key], proposed)
+            self._meet()
+
+        return propose
+
+    def _meet(self) -> None:
+        """Pass on where gangs are to stop, once all of their services have agreed."""
+        for key in tuple(self._meeting):
+            running, iteration = self._running.get(key), self._view.stop_step(*key)
+            if running is None or iteration is not None:
+                self._meeting.discard(key)
+            if running is not None and iteration is not None:
+                running.task.stop_at(iteration)
+
     def _report_end(self, key: TaskKey) -> None:
         """Tell of a task that has ended by itself, in the round that it ended in."""
         running = self._running.get(key)
-        if running is None or running.round.over.is_set():
+        if running is None or running.round.over.is_set() or not running.task.ending.done():
             return
         ending = running.task.ending.result()
         current = running.round
@@ -365,6 +336,7 @@ class WorkerExecutor:
         # By the end of the next round, what was told in this one is in the log.
         told = {key: row for key, row in self._told.items() if key in current.numbers}
         self._told = told | current.rows
+        current.tell_starts()
         rows = tuple(current.rows.values())
         event = ProgressReported(reporter=self._name, round_id=effect.round_id, rows=rows)
         current.report(_LAST, event)

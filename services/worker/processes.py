@@ -23,7 +23,7 @@ from pathlib import Path
 from schemas.domain import Lease, TaskSpec
 from schemas.events import WorkerRegistered
 from schemas.subjects import is_safe_name
-from services.worker.executor import Counts, Ending, Task
+from services.worker.hands import Counts, Ending, Task
 from services.worker.launch import FOLDER_VARIABLE, Launcher, LaunchError, Settings, last_line
 from services.worker.lease_socket import Agreeable, LeaseSocket, Logger, Report
 from services.worker.ranks import Done, Error, Stopped
@@ -186,6 +186,8 @@ class ProcessTask:
         self._stopped: set[int] = set()
         self._spoke = False
         self._stopping = False
+        #: Tells other services where the ranks here could stop; None: all ranks are here.
+        self._propose: Callable[[int], None] | None = None
         self._error = ""
         saved = tools.view.saved.get(spec.job_id, 0.0)
         self._counts = Counts(saved, saved)
@@ -272,7 +274,7 @@ class ProcessTask:
         elif isinstance(message, Error):
             self._error = message.text
         elif isinstance(message, Agreeable) and self._stopping:
-            self._tools.socket.stop(*self._key, at=message.iteration)
+            (self._propose or self.stop_at)(message.iteration)
 
     def _note_counts(self) -> None:
         steps = self._tools.socket.steps(*self._key)
@@ -351,11 +353,11 @@ class ProcessTask:
         meeting_s = _MEETING_S if self.spec.scale_factor > 1 else 0.0
         return _STOP_LEAD_S + self._counts.save_s + meeting_s
 
-    async def stop(self) -> None:
+    async def stop(self, propose: Callable[[int], None] | None = None) -> None:
         """See ``Task``."""
         if self.ending.done():
             return
-        self._stopping = True
+        self._stopping, self._propose = True, propose
         if self._spoke:
             if self.spec.scale_factor > 1:
                 self._tools.socket.propose(*self._key)
@@ -363,6 +365,11 @@ class ProcessTask:
                 self._tools.socket.stop(*self._key)
             await self._ends_within(self._tools.settings.checkpoint_grace_s)
         await self.kill()
+
+    def stop_at(self, iteration: int) -> None:
+        """See ``Task``."""
+        if not self.ending.done():
+            self._tools.socket.stop(*self._key, at=iteration)
 
     async def kill(self) -> None:
         """See ``Task``."""

@@ -207,7 +207,8 @@ class Ranks:
                     )
                 self._count(rank, message.iteration, message.iteration)
             case Proposal():
-                self._count(rank, max(rank.iteration, message.iteration), rank.checkpointed)
+                # Where it may come to stand, not where it is.
+                self._check_within(message.iteration)
                 rank.proposal = message.iteration
             case Hello():
                 raise RefusedError("second_hello", "a connection says hello once")
@@ -241,10 +242,7 @@ class Ranks:
 
     def _count(self, rank: Rank, iteration: int, checkpointed: int) -> None:
         """Take over a rank's counts, all or none."""
-        if iteration > self.total_iterations:
-            raise RefusedError(
-                "steps_beyond_total", f"iteration {iteration}: the job has {self.total_iterations}"
-            )
+        self._check_within(iteration)
         if checkpointed > iteration:
             raise RefusedError(
                 "checkpoint_ahead", f"checkpointed {checkpointed} is ahead of iteration {iteration}"
@@ -256,3 +254,9 @@ class Ranks:
                 f"{rank.checkpointed} before",
             )
         rank.iteration, rank.checkpointed = iteration, checkpointed
+
+    def _check_within(self, iteration: int) -> None:
+        if iteration > self.total_iterations:
+            raise RefusedError(
+                "steps_beyond_total", f"iteration {iteration}: the job has {self.total_iterations}"
+            )

@@ -18,6 +18,7 @@ from schemas.events import (
     LeasesChanged,
     ProgressReported,
     RoundScheduled,
+    StopStepAgreed,
     TaskStopped,
     ThroughputTableImported,
     WorkerLost,
@@ -35,17 +36,25 @@ _LONG_SILENT_S = 86400.0
 class _Out:
     """A lease that is out."""
 
-    reporter: str
+    #: The services that run it; the first counts its steps.
+    reporters: tuple[str, ...]
     until_round: int
     ends_at_s: float
     running: set[str]
     revoked: bool = False
-    #: Its service has reported its end; a plan that was late may still renew it.
-    ended: bool = False
+    #: Services that have reported its end; a plan that was late may still renew it.
+    over: set[str] = field(default_factory=set)
     #: When such a plan came; 0: never.
     resumed_at_s: float = 0.0
     #: {job id: whole-job steps in its last report under this lease}
     reported: dict[str, float] = field(default_factory=dict)
+    #: {job id: iteration that all ranks stop at, as this lease ends}
+    stop_at: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def ended(self) -> bool:
+        """Whether none of its services runs any of it."""
+        return len(self.over) == len(self.reporters)
 
 
 class LogView:
@@ -79,6 +88,7 @@ class LogView:
             WorkerLost: self._miss,
             RoundScheduled: self._plan,
             LeasesChanged: self._revoke,
+            StopStepAgreed: self._agree,
             ProgressReported: self._book_round,
             TaskStopped: self._book_stop,
         }
@@ -109,6 +119,11 @@ class LogView:
         out = self._out.get(lease_id)
         saved = self.saved.get(job_id, 0.0)
         return saved if out is None else out.reported.get(job_id, saved)
+
+    def stop_step(self, lease_id: str, job_id: str) -> int | None:
+        """Iteration at which all ranks are to stop, once that is agreed."""
+        out = self._out.get(lease_id)
+        return None if out is None else out.stop_at.get(job_id)
 
     def resumed_at_s(self, lease_id: str) -> float:
         """When a lease that was over already was renewed, by a plan that came late; 0 if never."""
@@ -175,7 +190,8 @@ class LogView:
             if out is not None:
                 out.until_round, out.ends_at_s = event.round_id, event.ends_at_s
                 if out.ended:
-                    out.ended, out.resumed_at_s = False, self._at_s
+                    out.resumed_at_s = self._at_s
+                out.over, out.stop_at = set(), {}
         self._out = {
             lease_id: out
             for lease_id, out in self._out.items()
@@ -183,7 +199,7 @@ class LogView:
         }
         for lease in event.granted:
             jobs = {task.job_id for task in lease.tasks}
-            out = _Out(lease.reporters[0], event.round_id, event.ends_at_s, jobs)
+            out = _Out(lease.reporters, event.round_id, event.ends_at_s, jobs)
             self._out[lease.lease_id] = out
 
     def _revoke(self, event: LeasesChanged) -> None:
@@ -191,24 +207,29 @@ class LogView:
             if lease_id in self._out:
                 self._out[lease_id].revoked = True
 
+    def _agree(self, event: StopStepAgreed) -> None:
+        out = self._out.get(event.lease_id)
+        if out is not None and out.until_round == event.round_id:
+            out.stop_at[event.job_id] = event.iteration
+
     def _book_round(self, event: ProgressReported) -> None:
         for row in event.rows:
             self._book(row, event.reporter)
         for out in self._out.values():
-            if out.reporter == event.reporter and out.until_round <= event.round_id:
-                out.ended = True
+            if event.reporter in out.reporters and out.until_round <= event.round_id:
+                out.over.add(event.reporter)
 
     def _book_stop(self, event: TaskStopped) -> None:
         self._book(event.task, event.reporter)
         out = self._out.get(event.task.lease_id)
-        if out is not None and out.reporter == event.reporter:
+        if out is not None and out.reporters[0] == event.reporter:
             out.running.discard(event.task.job_id)
             if not out.running:
                 del self._out[event.task.lease_id]
 
     def _book(self, row: TaskProgress, reporter: str) -> None:
         out = self._out.get(row.lease_id)
-        if out is not None and out.reporter == reporter:
+        if out is not None and out.reporters[0] == reporter:
             out.reported[row.job_id] = row.steps
             saved = self.saved.get(row.job_id, 0.0)
             self.saved[row.job_id] = max(saved, row.checkpointed_steps)

@@ -12,6 +12,7 @@ import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import msgspec
 import pytest
 
 from schemas.domain import Lease, PairThroughput, TaskProgress, TaskSpec, Throughput, ThroughputRow
@@ -237,6 +238,23 @@ def test_a_lease_renewed_too_late_starts_again_from_what_it_saved() -> None:
 
     bench = on_bench(work)
     assert [row.checkpointed_steps for report in rows(bench) for row in report] == [200.0, 360.0]
+
+
+def test_a_lease_whose_workers_are_late_by_more_than_a_round_starts_once() -> None:
+    """Renewed while it waits for another service, it goes on waiting; both rounds are reported."""
+
+    async def work(bench: Bench) -> None:
+        away = msgspec.structs.replace(lease("r0-0", ("j", 1e6)), reporters=("worker.z",))
+        bench.observe(msgspec.structs.replace(plan(0, away), ends_at_s=230.0))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(bench.run(plan(1, lease("r1-0", ("j", 1e6), resume="r0-0"))))
+            await asyncio.sleep(195.0)
+            group.create_task(bench.run(plan(2, renewed=("r1-0",))))
+
+    bench = on_bench(work)
+    ((started_at_s, _),) = [(at, e) for at, _, e in bench.reports if isinstance(e, TasksStarted)]
+    assert started_at_s > 230.0
+    assert [event.round_id for event in bench.events(ProgressReported)] == [1, 2]
 
 
 def test_a_stopped_job_does_not_wait_and_is_not_started_again() -> None:

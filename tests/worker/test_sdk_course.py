@@ -87,6 +87,18 @@ def test_an_agreed_step_outlives_the_lease() -> None:
     assert course.halt_at == 400
 
 
+def test_a_lease_that_ends_does_not_part_ranks_that_are_meeting() -> None:
+    """A rank that was asked where to stop is told; with nobody to tell it, it stops by itself."""
+    course = Course(1000)
+    course.renew(50.0)
+    proposed = course.propose(49.0)
+    course.tick(51.0)
+    assert course.halt_at == proposed
+    course.withdraw()
+    course.tick(51.1)
+    assert course.stop_due
+
+
 def test_a_checkpoint_does_not_move_the_stop() -> None:
     """A checkpoint on the way halts first; when it is over the stop is next."""
     course = Course(1000)

@@ -65,11 +65,16 @@ class Course:
             self.lease_ends_at = ends_at
 
     def tick(self, now: float) -> None:
-        """Take note of the pace, and of a lease that ended without a word."""
+        """Take note of the pace, and of a lease that ended without a word.
+
+        Whoever has asked for a proposal is about to say where to stop: to leave before would part
+        the ranks of a gang.
+        """
         with self._changed:
             if not self._samples or now - self._samples[-1][0] >= _SAMPLE_S:
                 self._samples.append((now, self.iteration))
-            if now >= self.lease_ends_at and self._stop_at is None:
+            asked = self._proposed is not None
+            if now >= self.lease_ends_at and self._stop_at is None and not asked:
                 self._stop_at = 0
                 self._answered()
 

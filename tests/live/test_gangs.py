@@ -1,0 +1,95 @@
+"""Gangs over hosts: PyTorch's data-parallel training, each rank on a host of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from schemas.domain import TaskProgress
+from schemas.events import (
+    DrainRequested,
+    JobCancelled,
+    ProgressReported,
+    RoundScheduled,
+    StopStepAgreed,
+    StopStepProposed,
+    TaskStopped,
+    WorkerRegistered,
+)
+from services.worker.processes import tasks_under
+from tests.live.cluster import ROOT, Cluster, running_cluster
+from tests.live.shells import Outsider
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
+]
+
+HOSTS = ("worker-a", "worker-b", "worker-c")
+COMMAND = shlex.join([sys.executable, str(ROOT / "deploy" / "examples" / "torch_ddp.py")])
+#: A loaded machine takes its time; so many seconds until a rank that saves is stopped by force.
+PATIENT = {"GAVEL_WORKER_CHECKPOINT_GRACE_S": "60", "GAVEL_WORKER_ADDRESS": "127.0.0.1"}
+PATIENCE_S = 90.0
+
+
+def test_ranks_on_two_hosts_stop_at_one_step_and_go_on_from_it(tmp_path: Path) -> None:
+    """A host is drained: both ranks save at the agreed step, and train on from it elsewhere."""
+
+    async def run() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            for host in HOSTS:
+                cluster.start_workers("v100=1", host, GAVEL_WORKER_TASKS="emulated", **PATIENT)
+            await cluster.until_count(WorkerRegistered, len(HOSTS))
+            await cluster.configure(round_s=3.0)
+            endless = {"EPOCHS": "1000000"}
+            await cluster.submit("ddp", 1e9, scale_factor=2, command=COMMAND, environment=endless)
+            await cluster.until(lambda _: trains(cluster, "r1-0"), PATIENCE_S)
+            first = cluster.events(RoundScheduled)[0].granted[0]
+            assert len(first.reporters) == 2
+            operator = Outsider(cluster.log, "operator.drain")
+            await operator.append(DrainRequested(worker_id=first.worker_ids[0]))
+            await cluster.until_count(StopStepAgreed, 1, PATIENCE_S)
+            (agreed,) = cluster.events(StopStepAgreed)
+            proposed = {p.reporter: p.iteration for p in cluster.events(StopStepProposed)}
+            assert set(proposed) == set(first.reporters)
+            assert agreed.iteration == max(proposed.values())
+            second = f"r{agreed.round_id + 1}-0"
+            await cluster.until(lambda _: trains(cluster, second), PATIENCE_S)
+            check_steps(cluster, agreed, second, tmp_path / "checkpoints" / "ddp")
+            await cluster.cancel("ddp")
+            await cluster.until_count(JobCancelled, 1)
+            await cluster.until_count(TaskStopped, 2)
+            await cluster.check_log()
+            assert not tasks_under(tmp_path)
+
+    asyncio.run(run())
+
+
+def rows(cluster: Cluster, lease_id: str) -> list[TaskProgress]:
+    """Reports of a lease, one a round."""
+    reports = cluster.events(ProgressReported)
+    return [row for report in reports for row in report.rows if row.lease_id == lease_id]
+
+
+def trains(cluster: Cluster, lease_id: str) -> bool:
+    """Whether steps were trained under the lease that are not saved yet."""
+    return any(row.steps > row.checkpointed_steps for row in rows(cluster, lease_id))
+
+
+def check_steps(cluster: Cluster, agreed: StopStepAgreed, second: str, folder: Path) -> None:
+    """The first lease ends, and the second begins, at the agreed step, on disk and in the log."""
+    steps = 2.0 * agreed.iteration
+    last = rows(cluster, agreed.lease_id)[-1]
+    assert (last.steps, last.checkpointed_steps) == (steps, steps)
+    parts = sorted(folder.glob(f"lease-{agreed.lease_id}/*/rank-*/checkpoint.json"))
+    assert [json.loads(part.read_text())["iteration"] for part in parts] == [agreed.iteration] * 2
+    went_on = rows(cluster, second)
+    assert {row.checkpointed_steps for row in went_on} == {steps}
+    assert any(row.load_s > 0 for row in went_on)
