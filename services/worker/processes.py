@@ -190,7 +190,8 @@ class ProcessTask:
         self._propose: Callable[[int], None] | None = None
         self._error = ""
         saved = tools.view.saved.get(spec.job_id, 0.0)
-        self._counts = Counts(saved, saved)
+        told = tools.view.steps(lease.lease_id, spec.job_id)
+        self._counts = Counts(max(told, saved), saved)
 
     @property
     def folder(self) -> Path:
@@ -225,7 +226,7 @@ class ProcessTask:
             self._end("completed")
         elif ends_in_s <= 0:
             saved = max(steps, self._counts.saved_steps)
-            self._counts = Counts(saved, saved)
+            self._counts = Counts(max(saved, self._counts.steps), saved)
             self._end("stopped")
         else:
             self._launch(spec)
@@ -277,9 +278,15 @@ class ProcessTask:
             (self._propose or self.stop_at)(message.iteration)
 
     def _note_counts(self) -> None:
-        steps = self._tools.socket.steps(*self._key)
-        if steps is not None:
-            self._counts = Counts(steps.steps, steps.checkpointed_steps, steps.load_s, steps.save_s)
+        said, before = self._tools.socket.steps(*self._key), self._counts
+        if said is not None:
+            # Never back: one that starts over under its lease does its steps a second time.
+            self._counts = Counts(
+                max(said.steps, before.steps),
+                max(said.checkpointed_steps, before.saved_steps),
+                said.load_s,
+                said.save_s,
+            )
 
     def _exited(self, rank: int, code: int | None) -> None:
         self._pids.pop(rank, None)

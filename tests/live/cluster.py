@@ -7,11 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import IO, Protocol, Self, TypeVar
 
 from replay.verify import verify_log
 from schemas.domain import JobSpec, Throughput, ThroughputRow
@@ -26,12 +27,16 @@ from schemas.events import (
 from schemas.record import Record
 from services.runtime.embedded import EmbeddedServer
 from services.runtime.jetstream import JetStreamLog
-from services.runtime.live_log import LogUnavailableError
+from services.worker.processes import tasks_under
 from tests.live.servers import MAX_BYTES
 from tests.live.shells import Outsider, export
 from tests.simulation.invariants import violations
 
 E = TypeVar("E", bound=Event)
+
+#: For whatever is waited for: only a failing test waits so long, even on a busy machine.
+PATIENCE_S = 60.0
+_SHOWN_CHARS = 2000
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTROLLERS = ("policy", "mechanism", "estimator")
@@ -62,7 +67,10 @@ class Server(Protocol):
 
 
 class Cluster:
-    """Processes over a folder; ``records`` is the log as read so far."""
+    """Processes over a folder.
+
+    ``records`` is the log as read so far, ``said`` what each service has printed.
+    """
 
     def __init__(self, folder: Path, server: Server | None = None, name: str = "test") -> None:
         self.folder = folder
@@ -70,8 +78,12 @@ class Cluster:
         self.name = name
         self.services: dict[str, subprocess.Popen[bytes]] = {}
         self.records: list[Record] = []
+        self.said: dict[str, str] = defaultdict(str)
         self._commands: dict[str, tuple[str, dict[str, str]]] = {}
-        self._read = asyncio.Event()
+        #: What is still read of services' output.
+        self._outputs: set[IO[bytes]] = set()
+        #: Set whenever something is read, of the log or of a service's output.
+        self._news = asyncio.Event()
         self._operators = 0
         self._clients: dict[str, Outsider] = {}
         self._reading: asyncio.Task[None] | None = None
@@ -90,37 +102,45 @@ class Cluster:
         )
         self._reading = asyncio.create_task(self._follow())
 
-    async def connect_once_made(self, user: str, password: str) -> None:
-        """Read the log, once a service has made it."""
-        async with asyncio.timeout(20.0):
-            while True:
-                try:
-                    await self.connect(user, password)
-                except LogUnavailableError:
-                    continue
-                return
-
     async def __aexit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Stop all that runs."""
+        """Stop all that runs, and show what it said if a test fails."""
         if self._reading is not None:
             self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+        try:
+            await self._end_services()
+        finally:
+            self._end_at_once()
+            if self._reading is not None:
+                await self.log.close()
+            self.server.stop()
+        if error is not None:
+            for name, text in self.said.items():
+                sys.stderr.write(f"--- {name}\n{text[-_SHOWN_CHARS:]}")
+
+    async def _end_services(self) -> None:
+        """Have the services end as an operator would."""
         for process in self.services.values():
             process.terminate()
         for process in self.services.values():
-            process.wait(15)
-        if self._reading is not None:
-            with suppress(asyncio.CancelledError):
-                await self._reading
-            await self.log.close()
-        self.server.stop()
-        if error is not None:
-            for path in sorted(self.folder.glob("*.log")):
-                sys.stderr.write(f"--- {path.name}\n{path.read_text()[-2000:]}")
+            await asyncio.to_thread(process.wait, PATIENCE_S)
+
+    def _end_at_once(self) -> None:
+        """End what is left, tasks too."""
+        for process in self.services.values():
+            process.kill()
+            process.wait()
+        for pids in tasks_under(self.folder).values():
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        for output in tuple(self._outputs):
+            self._hear("", output, last=True)
 
     # --- processes -------------------------------------------------------------------------------
 
@@ -151,21 +171,34 @@ class Cluster:
             "GAVEL_LOG_CLUSTER": self.name,
             "GAVEL_LOG_MAX_BYTES": str(MAX_BYTES),
         }
-        with (self.folder / f"{name}.log").open("ab") as lines:
-            self.services[name] = subprocess.Popen(
-                [sys.executable, "-P", "-m", f"services.{role}"],
-                cwd=self.folder,
-                env=environment | {"PYTHONPATH": str(ROOT)} | settings,
-                stdin=subprocess.DEVNULL,
-                stdout=lines,
-                stderr=lines,
-            )
+        process = self.services[name] = subprocess.Popen(
+            [sys.executable, "-P", "-m", f"services.{role}"],
+            cwd=self.folder,
+            env=environment | {"PYTHONPATH": str(ROOT)} | settings,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+        self._outputs.add(process.stdout)
+        asyncio.get_running_loop().add_reader(process.stdout, self._hear, name, process.stdout)
 
-    async def until_said(self, name: str, text: str, patience_s: float = 30.0) -> None:
+    def _hear(self, name: str, output: IO[bytes], *, last: bool = False) -> None:
+        """Take in what a service prints; nothing at all: it has ended."""
+        data = b"" if last else output.read()
+        if data is None:
+            return
+        if not data:
+            asyncio.get_running_loop().remove_reader(output)
+            self._outputs.remove(output)
+            output.close()
+        self.said[name] += data.decode(errors="replace")
+        self._news.set()
+
+    async def until_said(self, name: str, text: str, patience_s: float = PATIENCE_S) -> None:
         """Wait until a service has printed something."""
-        async with asyncio.timeout(patience_s):
-            while text not in (self.folder / f"{name}.log").read_text():
-                await self.log.last_seq()
+        await self.until(lambda _: text in self.said[name], patience_s)
 
     def kill(self, name: str) -> None:
         """End a service without a word."""
@@ -186,10 +219,14 @@ class Cluster:
     ) -> None:
         """Append how the cluster is run, and a throughput table."""
         config = ClusterConfigured(round_duration_s=round_s, **settings)  # type: ignore[arg-type] # checked there
+        await self.order(config, ThroughputTableImported(source="test", rows=table))
+
+    async def order(self, *events: AnyEvent) -> None:
+        """Append what an operator says."""
         operator = Outsider(self.log, f"operator.test{self._operators}")
         self._operators += 1
-        await operator.append(config)
-        await operator.append(ThroughputTableImported(source="test", rows=table))
+        for event in events:
+            await operator.append(event)
 
     async def submit(self, job_id: str, steps: float, **fields: object) -> None:
         """Append a job."""
@@ -202,14 +239,18 @@ class Cluster:
         """Append that a job is to be cancelled."""
         await self._clients[job_id].append(CancelRequested(job_id=job_id))
 
-    async def until(self, enough: Callable[[list[Record]], bool], patience_s: float = 30.0) -> None:
+    async def until(
+        self, enough: Callable[[list[Record]], bool], patience_s: float = PATIENCE_S
+    ) -> None:
         """Wait until the log's records are enough."""
         async with asyncio.timeout(patience_s):
             while not enough(self.records):
-                self._read.clear()
-                await self._read.wait()
+                self._news.clear()
+                await self._news.wait()
 
-    async def until_count(self, kind: type[Event], count: int, patience_s: float = 30.0) -> None:
+    async def until_count(
+        self, kind: type[Event], count: int, patience_s: float = PATIENCE_S
+    ) -> None:
         """Wait until the log has so many events of a kind."""
         await self.until(lambda _: len(self.events(kind)) >= count, patience_s)
 
@@ -221,10 +262,14 @@ class Cluster:
         """How many events of a kind an actor has in the log."""
         return sum(r.actor == actor and isinstance(r.event, kind) for r in self.records)
 
-    async def check_log(self) -> None:
-        """The exported log verifies, and keeps the cluster's promises."""
+    async def until_read(self) -> None:
+        """Read what the log holds now."""
         last = await self.log.last_seq()
         await self.until(lambda records: records[-1].seq >= last)
+
+    async def check_log(self) -> None:
+        """The exported log verifies, and keeps the cluster's promises."""
+        await self.until_read()
         path = export(self.records, self.folder / "export.jsonl")
         report = verify_log(path)
         assert report.ok, report.divergence
@@ -234,7 +279,7 @@ class Cluster:
     async def _follow(self) -> None:
         async for record, _ in self.log.follow():
             self.records.append(record)
-            self._read.set()
+            self._news.set()
 
 
 @asynccontextmanager

@@ -191,7 +191,8 @@ def test_a_cluster_runs_on_the_least_that_each_user_may(tmp_path: Path) -> None:
         async with Cluster(tmp_path, server, "main") as cluster:
             # Nobody else may make the stream.
             cluster.start("mechanism", **credentials(users, "mechanism"))
-            await cluster.connect_once_made("operator", users["operator"].read_text())
+            await cluster.until_said("mechanism", "restored")
+            await cluster.connect("operator", users["operator"].read_text())
             for name in ("policy", "estimator"):
                 cluster.start(name, **credentials(users, name))
             cluster.start_workers("v100=1", "worker-gpu1", **credentials(users, "worker-gpu1"))

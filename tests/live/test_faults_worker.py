@@ -1,0 +1,198 @@
+"""What a live cluster survives of its workers: services, tasks and accelerators that go away.
+
+After each, the log verifies and keeps its promises (``Cluster.check_log``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from schemas.domain import Lease
+from schemas.events import (
+    DrainRequested,
+    JobCompleted,
+    JobRequeued,
+    LeaderElected,
+    ProgressReported,
+    RoundScheduled,
+    TasksStarted,
+    TaskStopped,
+    WorkerLost,
+    WorkerReturned,
+)
+from services.worker.processes import tasks_under
+from tests.live.cluster import Cluster, running_cluster
+from tests.live.led import Words, led, until_ended
+
+pytestmark = pytest.mark.live
+
+EMULATED = {"GAVEL_WORKER_TASKS": "emulated"}
+#: So long that a lease does not end while the slowest machine restarts a service.
+LONG_S, LEAD_S = 300.0, 0.2
+
+
+async def restart(cluster: Cluster, name: str) -> None:
+    """Start a dead service again, and wait until it leads."""
+    starts = len(cluster.events(LeaderElected))
+    cluster.restart(name)
+    await cluster.until_count(LeaderElected, starts + 1)
+
+
+def only_task(folder: Path) -> int:
+    """The one process there is of a task."""
+    (processes,) = tasks_under(folder).values()
+    (pid,) = processes
+    return pid
+
+
+def test_a_killed_worker_service_finds_its_tasks_again(tmp_path: Path) -> None:
+    """Training goes on while the service is dead, and is taken over: the same process completes."""
+
+    async def run() -> None:
+        with led(tmp_path) as leader:
+            async with running_cluster(tmp_path) as cluster:
+                cluster.start_workers("v100=1", **EMULATED)
+                await cluster.configure(round_s=LONG_S, plan_lead_s=LEAD_S)
+                await cluster.submit("job", steps=40.0, command=leader.command)
+                await cluster.until_count(TasksStarted, 1)
+                leader.let(20)
+                before = only_task(tmp_path)
+                cluster.kill("worker-a")
+                await restart(cluster, "worker-a")
+                assert only_task(tmp_path) == before
+                leader.let(20)
+                await cluster.until_count(JobCompleted, 1)
+                await cluster.check_log()
+                assert len(cluster.events(TasksStarted)) == 1
+
+    asyncio.run(run())
+
+
+def test_steps_told_before_a_restart_are_not_taken_back_after_it(tmp_path: Path) -> None:
+    """A task that says nothing to the restarted service is as far as the log says."""
+
+    async def run() -> None:
+        with led(tmp_path) as leader:
+            async with running_cluster(tmp_path) as cluster:
+                cluster.start_workers("v100=1", **EMULATED)
+                await cluster.configure(round_s=2.0)
+                await cluster.submit("job", steps=40.0, command=leader.command)
+                leader.let(20)
+                await cluster.until(lambda _: 20.0 in steps_told(cluster))
+                os.kill(only_task(tmp_path), signal.SIGSTOP)
+                cluster.kill("worker-a")
+                await restart(cluster, "worker-a")
+                told = len(steps_told(cluster))
+                await cluster.until(lambda _: len(steps_told(cluster)) > told)
+                await cluster.cancel("job")
+                await cluster.until_count(TaskStopped, 1)
+                await cluster.check_log()
+
+    asyncio.run(run())
+
+
+def steps_told(cluster: Cluster) -> list[float]:
+    """Steps of all rows of rounds, in order."""
+    return [row.steps for report in cluster.events(ProgressReported) for row in report.rows]
+
+
+def test_a_worker_cut_off_while_its_job_finishes(tmp_path: Path) -> None:
+    """Declared lost and its job requeued, it returns; no step is trained twice."""
+
+    async def run() -> None:
+        with led(tmp_path) as leader:
+            async with running_cluster(tmp_path) as cluster:
+                cluster.kill("mechanism")
+                cluster.start("mechanism", GAVEL_MECHANISM_UNREACHABLE_AFTER_S="1.5")
+                cluster.start_workers("v100=1", **EMULATED)
+                await cluster.configure(round_s=8.0, worker_lost_after_s=1.5)
+                await cluster.submit("job", steps=40.0, command=leader.command)
+                await cluster.until_count(TasksStarted, 1)
+                task = only_task(tmp_path)
+                cluster.services["worker-a"].send_signal(signal.SIGSTOP)
+                # Were any lost, it would wait for more.
+                leader.let(40)
+                await until_ended(task)
+                await cluster.until_count(WorkerLost, 1)
+                await cluster.until_count(JobRequeued, 1)
+                cluster.services["worker-a"].send_signal(signal.SIGCONT)
+                await cluster.until_count(WorkerReturned, 1)
+                await cluster.until_count(JobCompleted, 1)
+                await cluster.check_log()
+
+    asyncio.run(run())
+
+
+async def granted(cluster: Cluster, number: int) -> Lease:
+    """The n-th lease that is granted, from 0."""
+
+    def leases() -> list[Lease]:
+        return [lease for plan in cluster.events(RoundScheduled) for lease in plan.granted]
+
+    await cluster.until(lambda _: len(leases()) > number)
+    return leases()[number]
+
+
+#: Its first save is whole; in the second it stands still, half written.
+SAVES = """
+import sys, time
+from pathlib import Path
+from gavel_iterator import GavelIterator
+
+def say(word):
+    with open(sys.argv[1], "w") as pipe:
+        print(word, file=pipe)
+
+def save(path):
+    again = Path(sys.argv[2]).exists()
+    Path(path).write_text("half" if again else "whole")
+    say("saving")
+    if again:
+        time.sleep(600)
+    Path(sys.argv[2]).touch()
+
+def batches():
+    while True:
+        time.sleep(0.01)
+        yield None
+
+for _ in GavelIterator(batches(), load=lambda path: say(Path(path).read_text()), save=save):
+    pass
+"""
+
+
+def test_a_server_that_dies_while_a_checkpoint_is_written(tmp_path: Path) -> None:
+    """Its service and its task killed over a half-written file, the one before is loaded again."""
+
+    async def run() -> None:
+        words = Words(tmp_path / "words")
+        arguments = (sys.executable, "-c", SAVES, str(words.pipe), str(tmp_path / "saved"))
+        async with running_cluster(tmp_path) as cluster:
+            cluster.start_workers("v100=3", **EMULATED, GAVEL_WORKER_CHECKPOINT_GRACE_S="60")
+            await cluster.configure(round_s=2.0)
+            await cluster.submit("job", steps=1e6, command=shlex.join(arguments))
+            for lease in range(2):
+                # To be moved, it has to save.
+                held = await granted(cluster, lease)
+                await cluster.order(DrainRequested(worker_id=held.worker_ids[0]))
+                await words.until("saving", lease + 1)
+            task = only_task(tmp_path)
+            cluster.kill("worker-a")
+            os.kill(task, signal.SIGKILL)
+            loaded = words.heard.count("whole")
+            await restart(cluster, "worker-a")
+            await words.until("whole", loaded + 1)
+            assert "half" not in words.heard
+            await cluster.cancel("job")
+            await cluster.until_count(TaskStopped, 1)
+            await cluster.check_log()
+        words.close()
+
+    asyncio.run(run())
