@@ -10,13 +10,15 @@ from __future__ import annotations
 import functools
 import math
 import random
-from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from replay.driver import Outcome, Report
+from replay.servers import Servers
 from schemas.decisions import Effect
-from schemas.domain import UNCONSOLIDATED, Lease, TaskProgress, TaskSpec
+from schemas.domain import Lease, TaskProgress, TaskSpec
 from schemas.events import (
     AnyEvent,
     ProgressReported,
@@ -25,7 +27,6 @@ from schemas.events import (
     ThroughputMeasured,
     WorkerRegistered,
 )
-from services.mechanism.consolidation import fewest
 from services.worker.core import DetectWorkers, RunProfile, RunRound, StopTask
 
 #: ``n`` of a round's last report: after every other at the same instant.
@@ -35,13 +36,22 @@ _LAST = 1 << 30
 Rates = Callable[[Sequence[TaskSpec], str], Sequence[float]]
 
 
+def _of_first_rank(effect: RunRound) -> RunRound:
+    """The round as the service sees it that counts steps: of a gang's services, the first."""
+    granted, renewed = (
+        tuple(lease for lease in leases if lease.reporters[0] == effect.reporter)
+        for leases in (effect.granted, effect.renewed)
+    )
+    return msgspec.structs.replace(effect, granted=granted, renewed=renewed)
+
+
 class _Round:
     """One round under way: what it has reported, so that it can report the same again."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report, last_n: int) -> None:
         self._report = report
         self._reported: list[tuple[float, int, Outcome]] = []
-        self._next_n = 0
+        self._next_n = last_n
 
     def next_n(self) -> int:
         self._next_n += 1
@@ -57,6 +67,32 @@ class _Round:
         self._report = report
         for at, n, outcome in tuple(self._reported):
             report(at, n, outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Tasks of one lease that run already when a cluster is taken over."""
+
+    granted_at_s: float
+    #: {job id: whole-job steps} of the jobs that ran at ``since_s``.
+    since_s: float
+    steps: Mapping[str, float]
+    #: (when, job id) of those that have ended since.
+    ended: Sequence[tuple[float, str]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """A cluster in the midst of its work, as a log shows it; see ``replay/underway.py``."""
+
+    #: {job id: steps in its newest checkpoint}
+    saved: Mapping[str, float] = field(default_factory=dict)
+    #: (lease id, job id) complete or stopped by order.
+    over: Collection[tuple[str, str]] = ()
+    #: {lease id: its tasks}
+    running: Mapping[str, Running] = field(default_factory=dict)
+    #: Results reported so far have lower numbers.
+    last_n: int = 0
 
 
 @dataclass(slots=True)
@@ -99,16 +135,18 @@ class _Task:
 
 
 class Cluster:
-    """Executor of one worker service's effects.
+    """Executor of the effects of worker services that share their storage.
 
     Parameters
     ----------
-    workers : the accelerators it has
+    workers : the accelerators they have
     rates : what runs how fast, alone and together, on a type or in its unconsolidated way
     load_s, save_s : seconds to load and to save a checkpoint, charged where a lease starts and
         where it ends without renewal
     noise : each task runs this far off its rate under each lease (standard deviation of the
         logarithm), as ``seed`` has it
+    taken_over : what it did before, if it goes on from somewhere
+    to_come : ids of workers that are not there to be detected yet
     """
 
     def __init__(
@@ -120,26 +158,28 @@ class Cluster:
         save_s: float = 0.0,
         noise: float = 0.0,
         seed: int = 0,
+        taken_over: TakenOver | None = None,
+        to_come: Collection[str] = (),
     ) -> None:
+        before = taken_over or TakenOver()
         self._noise = noise
         self._seed = seed
-        self._workers = tuple(workers)
-        self._server = {w.worker_id: w.server_id for w in workers}
-        #: {worker type: {server: its workers that run jobs}}
-        self._servers: dict[str, Counter[str]] = defaultdict(Counter)
-        for worker in workers:
-            if not worker.profiles_only:
-                self._servers[worker.worker_type][worker.server_id] += 1
+        self._workers = tuple(w for w in workers if w.worker_id not in to_come)
+        self._servers = Servers.of(workers)
         self._rates = rates
         self._load_s = load_s
         self._save_s = save_s
         self._tasks: dict[str, _Task] = {}
         #: {job id: steps in its newest checkpoint}
-        self._saved: dict[str, float] = {}
+        self._saved = dict(before.saved)
         #: {lease id: last round known to hold it}
         self._held_to_round: dict[str, int] = {}
         #: (lease id, job id) complete or stopped by order: no round planned before may run them.
-        self._over: set[tuple[str, str]] = set()
+        self._over = set(before.over)
+        #: Leases to be gone on with when their round is carried out again.
+        self._running_before = dict(before.running)
+        self._last_n = before.last_n
+        self._is_taken_over = taken_over is not None
         #: What was reported of the ones stopped by order.
         self._stopped: dict[tuple[str, str], TaskStopped] = {}
         #: Effects under way: {(reporter, round): how to report its results again}
@@ -153,15 +193,22 @@ class Cluster:
             if running is not None:
                 running.report_again(report)
                 return
-            self._rounds[key] = current = _Round(report)
+            self._rounds[key] = current = _Round(report, self._last_n)
             self._rounds.pop((effect.reporter, effect.round_id - 3), None)
+            effect = _of_first_rank(effect)
             for lease in effect.granted + effect.renewed:
                 self._held_to_round[lease.lease_id] = effect.round_id
             begin = self._begin if effect.whole_steps_in_s is None else self._run_whole_steps
-            current.report(effect.starts_at_s, 0, functools.partial(begin, effect, current))
+            began = functools.partial(begin, effect, current)
+            if self._is_taken_over and effect.starts_at_s < now:
+                # What is to be stopped in it must run by then.
+                current.report(now, 0, functools.partial(lambda event: event, began()))
+            else:
+                current.report(effect.starts_at_s, 0, began)
         elif isinstance(effect, DetectWorkers):
             known = set(effect.known)
-            for n, worker in enumerate(w for w in self._workers if w not in known):
+            own = (w for w in self._workers if w.reporter == effect.reporter)
+            for n, worker in enumerate(w for w in own if w not in known):
                 report(now, n, worker)
         elif isinstance(effect, StopTask):
             report(now, 0, self._stop(effect, now))
@@ -190,13 +237,7 @@ class Cluster:
 
     def _placed_speeds(self, lease: Lease, specs: Sequence[TaskSpec]) -> Sequence[float]:
         """Steps/s of tasks of a lease that run together on the workers it has."""
-        return self._speeds(lease, specs, lease.worker_type + UNCONSOLIDATED * self._spread(lease))
-
-    def _spread(self, lease: Lease) -> bool:
-        """Whether the lease's workers span more servers than need be (§3.1)."""
-        ids = lease.worker_ids
-        sizes = self._servers[lease.worker_type].values()
-        return len(ids) > 1 and len({self._server[w] for w in ids}) != fewest(len(ids), [*sizes])
+        return self._speeds(lease, specs, self._servers.way(lease))
 
     def _speeds(self, lease: Lease, specs: Sequence[TaskSpec], worker_type: str) -> Sequence[float]:
         speeds = self._rates(specs, worker_type)
@@ -213,10 +254,12 @@ class Cluster:
         for lease in effect.granted + effect.renewed:
             task = self._tasks.get(lease.lease_id)
             if task is None:
+                is_fresh = lease.lease_id not in self._running_before
                 task = self._start(lease, effect, current)
                 if task is None:
                     continue
-                started.append(lease.lease_id)
+                if is_fresh:
+                    started.append(lease.lease_id)
             task.effect, task.round = effect, current
             self._foresee(task)
         current.report(effect.ends_at_s, _LAST, functools.partial(self._end, effect))
@@ -224,6 +267,9 @@ class Cluster:
 
     def _start(self, lease: Lease, effect: RunRound, current: _Round) -> _Task | None:
         """Load the newest checkpoints; a job that is complete already has nothing else to do."""
+        running = self._running_before.pop(lease.lease_id, None)
+        if running is not None:
+            return self._take_over(lease, running, effect, current)
         specs = {
             spec.job_id: spec
             for spec in lease.tasks
@@ -235,6 +281,24 @@ class Cluster:
         now = effect.starts_at_s
         task = _Task(lease, now, now + self._load_s, steps, specs, effect, current)
         task.set_rates(self._placed_speeds)
+        self._tasks[lease.lease_id] = task
+        return task
+
+    def _take_over(
+        self, lease: Lease, running: Running, effect: RunRound, current: _Round
+    ) -> _Task | None:
+        """Go on with tasks from where they were known to be."""
+        specs = {spec.job_id: spec for spec in lease.tasks}
+        ready_s = running.granted_at_s + self._load_s
+        steps = dict(running.steps)
+        task = _Task(lease, running.since_s, ready_s, steps, specs, effect, current)
+        task.set_rates(self._placed_speeds)
+        for ended_s, job_id in running.ended:
+            task.advance(ended_s)
+            task.steps.pop(job_id, None)
+            task.set_rates(self._placed_speeds)
+        if not task.steps:
+            return None
         self._tasks[lease.lease_id] = task
         return task
 

@@ -18,6 +18,7 @@ import heapq
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from schemas.decisions import Decision, Effect, Emit, Wake
@@ -58,6 +59,8 @@ class Driver:
     executors : {actor name: who carries out its effects}
     observers : called with every record, after it has been appended
     lag_seed : delay appends and deliveries at random, from this seed
+    now : virtual time at the start, s
+    folded : {actor name: the actor, as it has folded the log up to some record}; it is taken over
     """
 
     def __init__(
@@ -68,9 +71,11 @@ class Driver:
         *,
         observers: Iterable[Callable[[Record], None]] = (),
         lag_seed: int | None = None,
+        now: float = 0.0,
+        folded: Mapping[str, Actor] = MappingProxyType({}),
     ) -> None:
         self.log = log
-        self.now = 0.0
+        self.now = now
         self._cores = cores
         self._executors = executors
         self._observers = tuple(observers)
@@ -84,7 +89,7 @@ class Driver:
         self._lag = None if lag_seed is None else _Lag(random.Random(lag_seed))
         self.actors: dict[str, Actor] = {}
         for name in self._names:
-            self.actors[name] = Actor(name, cores[name]())
+            self.actors[name] = folded.get(name) or Actor(name, cores[name]())
         for name in self._names:
             self._start(name)
 

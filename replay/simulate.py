@@ -77,10 +77,11 @@ class EstimatorExecutor:
         report(now, 0, effects.carry_out(effect))
 
 
-class _Nothing:
+class NoEffects:
     """Executor of cores that have no effects."""
 
     def carry_out(self, effect: Effect, now: float, report: Report) -> None:
+        """See ``replay.driver.Executor``."""
         raise TypeError(f"no effect {type(effect).__name__} is expected here")
 
 
@@ -195,7 +196,7 @@ class Simulation:
         executors: dict[str, Executor] = {
             "estimator": EstimatorExecutor(),
             "policy": self.policy_executor,
-            "mechanism": _Nothing(),
+            "mechanism": NoEffects(),
             WORKER: cluster,
         }
         self.driver = Driver(
