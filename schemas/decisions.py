@@ -23,7 +23,10 @@ class Wake(msgspec.Struct, frozen=True, gc=False):
 
 
 class Effect(Protocol):
-    """Work outside a core. It holds its whole input; carrying it out twice is harmless."""
+    """Work outside a core. It holds its whole input; carrying it out twice is harmless.
+
+    One that every start of its actor asks for anew says so, ``of_one_start = True``.
+    """
 
     #: The kinds of event of which one, as a result, ends the effect.
     ends_with: ClassVar[tuple[type[Event], ...]]

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
+from typing import ClassVar
 
-from schemas.decisions import Decision, Emit, Run
+from schemas.decisions import Decision, Effect, Emit, Run
 from schemas.domain import JobSpec, ProfileCell
 from schemas.events import (
     AnyEvent,
@@ -51,19 +52,29 @@ _OF_ITS_OWN = math.log(1.1)
 
 
 class EstimatorCore:
-    """Folds tables, submitted jobs, profiles and reports into estimates."""
+    """Folds tables, submitted jobs, profiles and reports into estimates; declares its state."""
+
+    effects: ClassVar[tuple[type[Effect], ...]] = (PlanProfiles, Fingerprint)
+
+    _config: ClusterConfigured
+    _references: References
+    _worker_types: tuple[str, ...]
+    #: Jobs submitted before it could be told what they are.
+    _waiting: list[JobSpec]
+    #: Jobs that are not over, by id; none of them with ``oracle``, which learns nothing.
+    _jobs: dict[str, JobEstimate]
+    _meter: Meter
+    #: {lease id: job id, what it measures} of profiles that are out
+    _profiles: dict[str, tuple[str, ProfileCell]]
 
     def __init__(self) -> None:
         self._config = ClusterConfigured()
         self._references = References()
-        self._worker_types: tuple[str, ...] = ()
-        #: Jobs submitted before it could be told what they are.
-        self._waiting: list[JobSpec] = []
-        #: Jobs that are not over, by id; none of them with ``oracle``, which learns nothing.
-        self._jobs: dict[str, JobEstimate] = {}
+        self._worker_types = ()
+        self._waiting = []
+        self._jobs = {}
         self._meter = Meter()
-        #: {lease id: job id, what it measures} of profiles that are out
-        self._profiles: dict[str, tuple[str, ProfileCell]] = {}
+        self._profiles = {}
         self._handlers: dict[type[Event], Callable[..., Sequence[Decision]]] = {
             ClusterConfigured: self._configure,
             WorkerRegistered: self._register,

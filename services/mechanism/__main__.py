@@ -29,13 +29,15 @@ _ASK_EVERY_S = 1.0
 
 
 class Watch:
-    """Asks worker services whether they are there."""
+    """Asks worker services whether they are there; its state, of the log, is declared here."""
+
+    #: {worker service: its workers, and whether each is known to be missing}
+    _workers: dict[str, dict[str, bool]]
 
     def __init__(self, process: Process) -> None:
         self._process = process
         self._patience_s = process.settings.mechanism.unreachable_after_s
-        #: {worker service: its workers, and whether each is known to be missing}
-        self._workers: dict[str, dict[str, bool]] = {}
+        self._workers = {}
         #: {worker service: monotonic time of its last answer, or of our first question}
         self._heard_at: dict[str, float] = {}
 
@@ -83,7 +85,7 @@ def wire(process: Process) -> Service:
     """The service around its core."""
     watch = Watch(process)
     actor = Actor("mechanism", MechanismCore())
-    return Service(actor, NoEffects(), observe=watch.observe, beside=watch.run)
+    return Service(actor, NoEffects(), observe=watch.observe, folds=(watch,), beside=watch.run)
 
 
 def main() -> int:

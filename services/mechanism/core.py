@@ -29,8 +29,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
+from typing import ClassVar
 
-from schemas.decisions import Decision, Emit, Wake
+from schemas.decisions import Decision, Effect, Emit, Wake
 from schemas.domain import Combination, TaskProgress
 from schemas.events import (
     AllocationComputed,
@@ -69,7 +70,7 @@ from services.mechanism.jobs import Jobs
 from services.mechanism.leases import Held, Leases
 from services.mechanism.placement import Workers
 from services.mechanism.planning import Planner, Standing
-from services.mechanism.priorities import CreditPriorities, Priorities, ResetPriorities
+from services.mechanism.priorities import CreditPriorities, ResetPriorities
 from services.mechanism.profiles import Profiles
 
 #: Seconds a job waits after its first failure in a row; doubled at each further one.
@@ -77,23 +78,36 @@ _BACKOFF_S = 10.0
 
 
 class MechanismCore:
-    """Folds what happens to jobs, workers and allocations; plans rounds."""
+    """Folds what happens to jobs, workers and allocations; plans rounds. Declares its state."""
+
+    effects: ClassVar[tuple[type[Effect], ...]] = ()
+
+    _config: ClusterConfigured
+    _jobs: Jobs
+    _workers: Workers
+    #: {worker id: when it last registered or returned}
+    _seen_at: dict[str, float]
+    _leases: Leases
+    _profiles: Profiles
+    _planner: Planner
+    #: The newest plan; leases held in it may be renewed by the next.
+    _round: RoundScheduled | None
+    #: What the next plan waits for, by the name of its timer; None: nothing.
+    _armed: str | None
+    #: ``last_task``: services that have yet to report the running round.
+    _awaited: set[str]
 
     def __init__(self) -> None:
         self._config = ClusterConfigured()
         self._jobs = Jobs()
         self._workers = Workers()
-        #: {worker id: when it last registered or returned}
-        self._seen_at: dict[str, float] = {}
+        self._seen_at = {}
         self._leases = Leases()
         self._profiles = Profiles()
         self._planner = Planner(_priorities(self._config))
-        #: The newest plan; leases held in it may be renewed by the next.
-        self._round: RoundScheduled | None = None
-        #: What the next plan waits for, by the name of its timer; None: nothing.
-        self._armed: str | None = None
-        #: ``last_task``: services that have yet to report the running round.
-        self._awaited: set[str] = set()
+        self._round = None
+        self._armed = None
+        self._awaited = set()
         self._handlers: dict[type[Event], Callable[..., Sequence[Decision]]] = {
             ClusterConfigured: self._configure,
             JobSubmitted: self._admit,
@@ -454,7 +468,7 @@ class MechanismCore:
         return self._arm(now)
 
 
-def _priorities(config: ClusterConfigured) -> Priorities:
+def _priorities(config: ClusterConfigured) -> CreditPriorities | ResetPriorities:
     if config.priority == "reset":
         return ResetPriorities(config.round_duration_s)
     return CreditPriorities(config.round_duration_s)

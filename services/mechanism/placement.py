@@ -7,25 +7,26 @@ placed in decreasing scale factor, on one server if one has room, else on as few
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from schemas.events import WorkerRegistered
 
 
+@dataclass(slots=True)
 class Workers:
     """The workers there are, and of these the ones that can be leased."""
 
-    def __init__(self) -> None:
-        #: In order of registration, which is the order they are given out in.
-        self.registered: dict[str, WorkerRegistered] = {}
-        #: {worker type: workers registered to run jobs, whether or not they can be leased now}
-        self.counts: dict[str, int] = {}
-        #: {worker id that is not there: "unreachable since ..." or "lost"}
-        self.missing: dict[str, str] = {}
-        #: {worker id to be leased no more: whether it has been said that nothing holds it}
-        self.draining: dict[str, bool] = {}
-        #: {worker type: {server: [worker id]}} of those that can; None when out of date.
-        self._usable: dict[str, dict[str, list[str]]] | None = None
-        self._capacity: dict[str, int] = {}
+    #: In order of registration, which is the order they are given out in.
+    registered: dict[str, WorkerRegistered] = field(default_factory=dict)
+    #: {worker type: workers registered to run jobs, whether or not they can be leased now}
+    counts: dict[str, int] = field(default_factory=dict)
+    #: {worker id that is not there: "unreachable since ..." or "lost"}
+    missing: dict[str, str] = field(default_factory=dict)
+    #: {worker id to be leased no more: whether it has been said that nothing holds it}
+    draining: dict[str, bool] = field(default_factory=dict)
+    #: {worker type: {server: [worker id]}} of those that can; None when out of date.
+    _usable: dict[str, dict[str, list[str]]] | None = None
+    _capacity: dict[str, int] = field(default_factory=dict)
 
     def register(self, worker: WorkerRegistered) -> None:
         """A worker is there, or its facts have changed."""

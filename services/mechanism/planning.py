@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 import numpy as np
@@ -16,7 +16,7 @@ from services.mechanism.consolidation import Request, Room, place_as_priced
 from services.mechanism.jobs import Job, Jobs, Kind
 from services.mechanism.leases import Held
 from services.mechanism.placement import Workers, place
-from services.mechanism.priorities import Priorities
+from services.mechanism.priorities import CreditPriorities, ResetPriorities
 from services.mechanism.selection import Choice, select
 
 
@@ -32,24 +32,24 @@ class Standing:
     round_id: int
 
 
+@dataclass(slots=True)
 class Planner:
     """Keeps the claims and the priorities' books from plan to plan."""
 
-    def __init__(self, priorities: Priorities) -> None:
-        self._priorities = priorities
-        self._claims: Claims | None = None
-        #: {job id: {worker type: share}} alone, of all jobs the newest allocation knows of.
-        self._alone: dict[str, dict[str, float]] = {}
-        #: Its pairs, with what all of them have.
-        self._pairs: list[tuple[list[Combination], dict[str, float]]] = []
-        #: When the newest allocation came, until the books have been moved to it.
-        self._solved_at: float | None = None
-        #: Whether it tells consolidated workers from others.
-        self._names_ways = False
-        #: Something the claims are made of has changed.
-        self.stale = True
+    _priorities: CreditPriorities | ResetPriorities
+    _claims: Claims | None = None
+    #: {job id: {worker type: share}} alone, of all jobs the newest allocation knows of.
+    _alone: dict[str, dict[str, float]] = field(default_factory=dict)
+    #: Its pairs, with what all of them have.
+    _pairs: list[tuple[list[Combination], dict[str, float]]] = field(default_factory=list)
+    #: When the newest allocation came, until the books have been moved to it.
+    _solved_at: float | None = None
+    #: Whether it tells consolidated workers from others.
+    _names_ways: bool = False
+    #: Something the claims are made of has changed.
+    stale: bool = True
 
-    def start_books(self, priorities: Priorities, now: float) -> None:
+    def start_books(self, priorities: CreditPriorities | ResetPriorities, now: float) -> None:
         """Rank by other priorities from here on; the allocation stays in force."""
         self._priorities = priorities
         self._claims = None

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -61,17 +62,24 @@ class Priorities(Protocol):
         ...
 
 
-class ResetPriorities:
+def _nothing() -> Floats:
+    return np.zeros((0, 0))
+
+
+class ResetPriorities(msgspec.Struct, tag=True):
     """X/f, f the fraction of a type's time received since the last allocation (§5)."""
 
-    def __init__(self, round_duration_s: float) -> None:
-        self._head_start_s = _HEAD_START * round_duration_s
-        self._claims: Claims | None = None
-        self._since_s = 0.0
-        #: (combinations, worker types) seconds received since the last allocation, head start in.
-        self._received_s: Floats = np.zeros((0, 0))
-        #: (combinations, worker types) seconds owed over all allocations so far.
-        self._deficit_s: Floats = np.zeros((0, 0))
+    _round_s: float
+    _claims: Claims | None = None
+    _since_s: float = 0.0
+    #: (combinations, worker types) seconds received since the last allocation, head start in.
+    _received_s: Floats = msgspec.field(default_factory=_nothing)
+    #: (combinations, worker types) seconds owed over all allocations so far.
+    _deficit_s: Floats = msgspec.field(default_factory=_nothing)
+
+    @property
+    def _head_start_s(self) -> float:
+        return _HEAD_START * self._round_s
 
     def install(self, claims: Claims, now: float, *, solved: bool) -> None:
         """See ``Priorities``."""
@@ -114,19 +122,18 @@ class ResetPriorities:
         self._received_s[rows, columns] += seconds
 
 
-class CreditPriorities:
+class CreditPriorities(msgspec.Struct, tag=True):
     """Credit that solves never touch: what was owed before an allocation is owed after it."""
 
-    def __init__(self, round_duration_s: float) -> None:
-        self._round_s = round_duration_s
-        self._claims: Claims | None = None
-        #: (combinations, worker types) seconds owed, never below ``-_DEEPEST_DEBT`` rounds.
-        self._credit_s: Floats = np.zeros((0, 0))
-        #: (pools,) worker-seconds granted to entitled pairs in the last round.
-        self._granted_s: Floats = np.zeros(0)
-        #: (pools,) whether workers of the type were left idle in the last round.
-        self._has_idle: NDArray[np.bool_] = np.zeros(0, dtype=bool)
-        self._elapsed_s = 0.0
+    _round_s: float
+    _claims: Claims | None = None
+    #: (combinations, worker types) seconds owed, never below ``-_DEEPEST_DEBT`` rounds.
+    _credit_s: Floats = msgspec.field(default_factory=_nothing)
+    #: (pools,) worker-seconds granted to entitled pairs in the last round.
+    _granted_s: Floats = msgspec.field(default_factory=lambda: np.zeros(0))
+    #: (pools,) whether workers of the type were left idle in the last round.
+    _has_idle: NDArray[np.bool_] = msgspec.field(default_factory=lambda: np.zeros(0, dtype=bool))
+    _elapsed_s: float = 0.0
 
     def install(self, claims: Claims, now: float, *, solved: bool) -> None:
         """See ``Priorities``."""

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import msgspec
 
-from schemas.decisions import Decision, Run, Wake
+from schemas.decisions import Decision, Effect, Run, Wake
 from schemas.domain import UNCONSOLIDATED, AllocationRow, JobSpec, ThroughputRow
 from schemas.events import (
     AllocationComputed,
@@ -88,38 +88,62 @@ class _Job(msgspec.Struct):
 
 
 class PolicyCore:
-    """Folds jobs, workers, estimates and progress into problems."""
+    """Folds jobs, workers, estimates and progress into problems; its state is declared here."""
+
+    effects: ClassVar[tuple[type[Effect], ...]] = (Solve,)
+
+    _config: ClusterConfigured
+    _workers: dict[str, WorkerRegistered]
+    _lost: set[str]
+    #: {worker id: when it last registered or returned}
+    _seen_at: dict[str, float]
+    _draining: set[str]
+    #: Submitted, not yet admitted: {job id: (spec, arrival time)}.
+    _submitted: dict[str, tuple[JobSpec, float]]
+    _jobs: dict[str, _Job]
+    _arrivals: int
+    #: {class: {job id: None}}, jobs in order of arrival
+    _classes: dict[ClassKey, dict[str, None]]
+    _class_rows: dict[tuple[str, int], ThroughputRow]
+    _job_rows: dict[str, ThroughputRow]
+    #: {class: as it stood in the last problem}, where it has not changed since.
+    _unchanged: dict[ClassKey, JobClass]
+    #: {worker type: workers that can be leased}; None when out of date.
+    _counts: dict[str, int] | None
+    _needs_progress: bool
+    _needs_placement: bool
+    #: Rows with shares of the newest allocation.
+    _previous: tuple[AllocationRow, ...]
+    _stale: bool
+    _solving: bool
+    _solved_at: float
+    #: Active jobs that the newest allocation, or the solve under way, knows of.
+    _known: set[str]
+    #: A timer asked for to solve once the least gap has passed.
+    _timer: str | None
 
     def __init__(self) -> None:
         self._config = ClusterConfigured()
-        self._workers: dict[str, WorkerRegistered] = {}
-        self._lost: set[str] = set()
-        #: {worker id: when it last registered or returned}
-        self._seen_at: dict[str, float] = {}
-        self._draining: set[str] = set()
-        #: Submitted, not yet admitted: {job id: (spec, arrival time)}.
-        self._submitted: dict[str, tuple[JobSpec, float]] = {}
-        self._jobs: dict[str, _Job] = {}
+        self._workers = {}
+        self._lost = set()
+        self._seen_at = {}
+        self._draining = set()
+        self._submitted = {}
+        self._jobs = {}
         self._arrivals = 0
-        #: {class: {job id: None}}, jobs in order of arrival
-        self._classes: dict[ClassKey, dict[str, None]] = {}
-        self._class_rows: dict[tuple[str, int], ThroughputRow] = {}
-        self._job_rows: dict[str, ThroughputRow] = {}
-        #: {class: as it stood in the last problem}, where it has not changed since.
-        self._unchanged: dict[ClassKey, JobClass] = {}
-        #: {worker type: workers that can be leased}; None when out of date.
-        self._counts: dict[str, int] | None = None
+        self._classes = {}
+        self._class_rows = {}
+        self._job_rows = {}
+        self._unchanged = {}
+        self._counts = None
         self._needs_progress = False
         self._needs_placement = False
-        #: Rows with shares of the newest allocation.
-        self._previous: tuple[AllocationRow, ...] = ()
+        self._previous = ()
         self._stale = False
         self._solving = False
         self._solved_at = -math.inf
-        #: Active jobs that the newest allocation, or the solve under way, knows of.
-        self._known: set[str] = set()
-        #: A timer asked for to solve once the least gap has passed.
-        self._timer: str | None = None
+        self._known = set()
+        self._timer = None
         self._handlers: dict[type[Event], Callable[..., Sequence[Decision]]] = {
             ClusterConfigured: self._configure,
             WorkerRegistered: self._register,

@@ -9,9 +9,9 @@ such as "everything after my last own record", lose decisions.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
-from schemas.decisions import Decision, Run
+from schemas.decisions import Decision, Effect, Run
 from schemas.events import AnyEvent, Event, LeaderElected, TimerFired
 from schemas.record import Draft, Record, digest_of
 from schemas.subjects import SERVICES, may_write, role
@@ -24,7 +24,13 @@ OpenKey = tuple[int, int]
 
 
 class Core(Protocol):
-    """A service's whole behaviour: no clock, no waiting, no outside; only ``handle`` changes it."""
+    """A service's whole behaviour: no clock, no waiting, no outside; only ``handle`` changes it.
+
+    Its state is what its class declares, see ``snapshot.py``.
+    """
+
+    #: Kinds of effect it asks for.
+    effects: ClassVar[tuple[type[Effect], ...]]
 
     @property
     def handles(self) -> Collection[type[Event]]:
@@ -50,7 +56,7 @@ class Actor:
         #: Decisions not yet in the log, in the order in which they were made.
         self.open: dict[OpenKey, Decision] = {}
         #: {open effect: the ``n`` of each of its results in the log}
-        self._results: dict[OpenKey, set[int]] = {}
+        self.results: dict[OpenKey, set[int]] = {}
         #: Digest of the newest record this actor itself has in the log.
         self.digest = ""
         #: {service actor: its newest epoch}
@@ -87,6 +93,7 @@ class Actor:
             if not own:
                 return ()
             self._settle(event)
+            self._drop_repeated()
         decisions = self.core.handle(event, self.now)
         for index, decision in enumerate(decisions):
             self.open[record.seq, index] = decision
@@ -98,7 +105,7 @@ class Actor:
         An effect carried out again after a crash reports from its beginning; what the log has
         already is not to be appended anew.
         """
-        return n in self._results.get((cause, index), ())
+        return n in self.results.get((cause, index), ())
 
     def elect(self, replica: str, behaviour: int) -> Draft:
         """The record that makes this start the leading one; append it before anything else."""
@@ -118,16 +125,23 @@ class Actor:
         key = (record.cause, record.index)
         decision = self.open.get(key)
         if isinstance(decision, Run) and not isinstance(record.event, decision.effect.ends_with):
-            self._results.setdefault(key, set()).add(record.n)
+            self.results.setdefault(key, set()).add(record.n)
             return
         self.open.pop(key, None)
-        self._results.pop(key, None)
+        self.results.pop(key, None)
+
+    def _drop_repeated(self) -> None:
+        """Effects that each start asks for anew are not carried out for earlier starts too."""
+        for key, decision in list(self.open.items()):
+            if isinstance(decision, Run) and getattr(decision.effect, "of_one_start", False):
+                del self.open[key]
+                self.results.pop(key, None)
 
     def _settle(self, elected: LeaderElected) -> None:
         still_open = set(elected.still_open)
         for key in [k for k in self.open if k[0] <= elected.settled and k not in still_open]:
             del self.open[key]
-            self._results.pop(key, None)
+            self.results.pop(key, None)
 
 
 class Writer:

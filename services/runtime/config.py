@@ -52,6 +52,11 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str = "info"
     #: By default, unless a terminal reads along.
     log_json: bool | None = None
+    #: Where it keeps snapshots of what it has folded, so that a start reads only the log's tail;
+    #: services may share it. Empty: nowhere, each start folds the whole log.
+    snapshot_folder: str = ""
+    #: Records between two snapshots.
+    snapshot_every: int = 10_000
     #: Whether it stops when whoever started it is gone.
     end_with_parent: bool = False
 
@@ -68,7 +73,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     #: Its name in the log, ``worker.<name>``; by default its host's.
     name: str = ""
-    #: Accelerators as ``TYPE=COUNT,...``; by default those that NVML finds.
+    #: Accelerators as ``TYPE=COUNT,...``, or ``@FILE`` for a file that says so and is looked at
+    #: again and again; by default those that NVML finds.
     accelerators: str = ""
     #: ``real``; ``emulated``: accelerators are imagined, processes and checkpoints are real;
     #: ``in_process``: neither is, tasks are arithmetic.
@@ -169,6 +175,12 @@ def check(settings: Settings) -> Settings:
             "service.health_port",
             service.health_port,
             "0 to 65535",
+        ),
+        (
+            service.snapshot_every < 1,
+            "service.snapshot_every",
+            service.snapshot_every,
+            "1 or more records",
         ),
         (
             not 0 < settings.mechanism.unreachable_after_s < 1e6,

@@ -31,6 +31,7 @@ from services.runtime.live_log import LogUnavailableError
 from services.runtime.log import LogError
 from services.runtime.presence import NatsPresence
 from services.runtime.shell import Shell
+from services.runtime.snapshot import Snapshots
 from services.runtime.term import Executor
 
 OK, FAILED, WRONG_USAGE = 0, 1, 2
@@ -58,6 +59,8 @@ class Service:
     stands_by: bool = True
     #: Shown every record, once the actor has folded it.
     observe: Callable[[Record], None] = lambda _: None
+    #: What ``observe`` folds records into, to be kept in the actor's snapshots.
+    folds: tuple[object, ...] = ()
     #: Called first, before anything is folded.
     open: Callable[[], Awaitable[None]] | None = None
     #: Runs beside the shell, until the service stops.
@@ -174,6 +177,19 @@ async def _run(name: str, wire: Wire, settings: Settings, logger: FilteringBound
         await log.close()
 
 
+def _snapshots(process: Process, service: Service) -> Snapshots | None:
+    settings = process.settings.service
+    if not settings.snapshot_folder:
+        return None
+    return Snapshots(
+        Path(settings.snapshot_folder),
+        process.log.cluster,
+        service.actor,
+        service.folds,
+        every=settings.snapshot_every,
+    )
+
+
 async def _serve(process: Process, service: Service, stopping: asyncio.Task[bool]) -> None:
     settings = process.settings.service
     shell = Shell(
@@ -187,6 +203,7 @@ async def _serve(process: Process, service: Service, stopping: asyncio.Task[bool
         logger=process.logger,
         stands_by=service.stands_by,
         observe=service.observe,
+        snapshots=_snapshots(process, service),
     )
     if service.open is not None:
         await service.open()

@@ -3,7 +3,7 @@
 The live counterpart of ``replay/driver.py``. It decides nothing: it folds every record of the log
 into the actor and, while its process leads, has the decisions carried out (``term.py``).
 
-1. Restore: fold the whole log.
+1. Restore: begin with the newest snapshot that fits, and fold the rest of the log.
 2. If another replica leads, stand by: go on folding, and ask now and then whether it is there.
 3. Otherwise elect: append a start, fenced. Only when it has come back through the log, and with it
    everything before, carry out what is open, in the order in which it was decided.
@@ -33,6 +33,7 @@ from services.runtime.clock import LogClock
 from services.runtime.live_log import LiveLog
 from services.runtime.log import LogError, StaleEpochError
 from services.runtime.presence import Presence, UncertainError
+from services.runtime.snapshot import Snapshots, UnfitSnapshotError
 from services.runtime.term import Executor, Term
 
 _ASK_EVERY_S = 0.5
@@ -58,6 +59,8 @@ class ShellStatus(msgspec.Struct, frozen=True):
     state: str
     epoch: int
     last_seq: int
+    #: Sequence of the snapshot it began with; 0: it has folded the whole log.
+    restored_from: int
     #: Records in the log that are not folded yet.
     lag_records: int
     #: Fraction of the log's room that is used.
@@ -83,6 +86,7 @@ class Shell:
     logger : bound to the service
     stands_by : whether to wait while another replica leads, or else to refuse to run
     observe : shown every record, once the actor has folded it and before it is acted on
+    snapshots : of the actor and of what ``observe`` folds; None: each start folds the whole log
     """
 
     def __init__(
@@ -98,6 +102,7 @@ class Shell:
         logger: FilteringBoundLogger,
         stands_by: bool = True,
         observe: Callable[[Record], None] = lambda _: None,
+        snapshots: Snapshots | None = None,
     ) -> None:
         self.actor = actor
         # Two processes of one name would otherwise make the same start, and both think it theirs.
@@ -110,6 +115,10 @@ class Shell:
         self._logger = logger
         self._stands_by = stands_by
         self._observe = observe
+        self._snapshots = snapshots
+        self._saving: asyncio.Task[None] | None = None
+        #: Record of the snapshot begun with.
+        self._start: Record | None = None
         self._stop = asyncio.Event()
         self._folded = asyncio.Event()
         self._restored = False
@@ -139,6 +148,7 @@ class Shell:
             state=state,
             epoch=self.actor.epoch,
             last_seq=self.actor.last_seq,
+            restored_from=self._start.seq if self._start else 0,
             lag_records=max(0, usage.last_seq - self.actor.last_seq),
             log_fullness=usage.fullness,
             open_decisions=len(self.actor.open),
@@ -175,7 +185,7 @@ class Shell:
             if self._term is not None:
                 await self._settle(self._term)
         finally:
-            tasks += [self._term_task] if self._term_task is not None else []
+            tasks += [task for task in (self._term_task, self._saving) if task is not None]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -186,8 +196,10 @@ class Shell:
     # --- folding ---------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
+        await self._begin_with_snapshot()
+        digest = self._start.digest if self._start else ""
         turn_ends = time.monotonic() + _SLICE_S
-        async with aclosing(self._log.follow(self.actor.last_seq)) as deliveries:
+        async with aclosing(self._log.follow(self.actor.last_seq, digest)) as deliveries:
             async for record, live_at in deliveries:
                 if live_at is not None:
                     jumped = self._clock.observe(record.at, live_at)
@@ -213,6 +225,45 @@ class Shell:
         elif self._term is not None:
             self._term.take_all(record.seq, decisions)
         self._folded.set()
+        self._save(record)
+
+    # --- snapshots -------------------------------------------------------------------------------
+
+    async def _begin_with_snapshot(self) -> None:
+        snapshots = self._snapshots
+        if snapshots is None:
+            return
+        for seq in snapshots.seqs():
+            record = await self._record_at(seq)
+            try:
+                snapshots.restore(snapshots.read(seq), record)
+            except UnfitSnapshotError as error:
+                self._logger.warning("snapshot ignored", seq=seq, detail=str(error))
+            else:
+                self._start = record
+                self._folded.set()
+                return
+
+    async def _record_at(self, seq: int) -> Record | None:
+        async with aclosing(self._log.read(seq - 1)) as records:
+            return await anext(records, None)
+
+    def _save(self, record: Record) -> None:
+        """Keep a snapshot now and then: taken here, between two records, and written elsewhere."""
+        snapshots = self._snapshots
+        if snapshots is None or not snapshots.due(record.seq):
+            return
+        if self._saving is None or self._saving.done():
+            content = snapshots.take(record)
+            self._saving = asyncio.create_task(self._write(snapshots, content, record.seq))
+
+    async def _write(self, snapshots: Snapshots, content: bytes, seq: int) -> None:
+        try:
+            await asyncio.to_thread(snapshots.write, content)
+        except OSError as error:
+            self._logger.warning("snapshot not written", seq=seq, detail=str(error))
+        else:
+            self._logger.info("snapshot", seq=seq, bytes=len(content))
 
     async def _watch_room(self) -> None:
         """Warn while there is time: a full log takes nothing more, and forgets nothing."""
@@ -228,7 +279,8 @@ class Shell:
         """Elect whenever nobody leads."""
         await self._catch_up()
         self._restored = True
-        self._logger.info("restored", seq=self.actor.last_seq)
+        begun = self._start.seq if self._start else 0
+        self._logger.info("restored", seq=self.actor.last_seq, from_snapshot=begun)
         while True:
             if self._term_task is not None:
                 await self._await_end(self._term_task)

@@ -82,7 +82,8 @@ def wire(process: Process) -> Service:
         executor.observed()
         presence.observed()
 
-    service = Service(Actor(name, WorkerCore(name)), executor, stands_by=False, observe=observe)
+    actor = Actor(name, WorkerCore(name))
+    service = Service(actor, executor, stands_by=False, observe=observe, folds=(view,))
     if isinstance(hands, EmulatedHands):
         return replace(service, beside=presence.run)
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import msgspec
 
-from schemas.decisions import Decision, Run
+from schemas.decisions import Decision, Effect, Run
 from schemas.domain import Lease
 from schemas.events import (
     AnyEvent,
@@ -35,6 +35,8 @@ class DetectWorkers(msgspec.Struct, frozen=True):
     ends_with: ClassVar[tuple[type[Event], ...]] = (WorkerRegistered,)
     #: Others may follow the one that ends it: what a crash cuts off, the next start detects anew.
     reports: ClassVar[tuple[type[Event], ...]] = (WorkerRegistered,)
+    #: Nor need it have an end: where nothing is new, it reports nothing.
+    of_one_start: ClassVar[bool] = True
     reporter: str
     known: tuple[WorkerRegistered, ...]
 
@@ -82,15 +84,24 @@ class StopTask(msgspec.Struct, frozen=True):
 
 
 class WorkerCore:
-    """Folds the mechanism's plans into effects on this service's own workers."""
+    """Folds the mechanism's plans into effects on this service's own workers.
+
+    Its state is what is declared here.
+    """
+
+    effects: ClassVar[tuple[type[Effect], ...]] = (DetectWorkers, RunRound, RunProfile, StopTask)
+
+    _whole_steps_in_s: float | None
+    #: {worker id: its last registration}
+    _workers: dict[str, WorkerRegistered]
+    #: {lease id: lease} of this service's live leases, current round and next.
+    _leases: dict[str, Lease]
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._whole_steps_in_s: float | None = None
-        #: {worker id: its last registration}
-        self._workers: dict[str, WorkerRegistered] = {}
-        #: {lease id: lease} of this service's live leases, current round and next.
-        self._leases: dict[str, Lease] = {}
+        self._whole_steps_in_s = None
+        self._workers = {}
+        self._leases = {}
         self._handlers: dict[type[Event], Callable[..., Sequence[Decision]]] = {
             ClusterConfigured: self._configure,
             LeaderElected: self._start,

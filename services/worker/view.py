@@ -58,26 +58,36 @@ class _Out:
 
 
 class LogView:
-    """Folds a log for the worker service ``name``."""
+    """Folds a log for the worker service ``name``; its state is what is declared here."""
+
+    #: {job id: whole-job steps in its newest checkpoint}
+    saved: dict[str, float]
+    #: {worker id: its last registration}
+    workers: dict[str, WorkerRegistered]
+    #: Seconds between the plan of a round and its beginning.
+    plan_lead_s: float
+    #: Own workers that the mechanism misses.
+    missing: set[str]
+    _out: dict[str, _Out]
+    _at_s: float
+    #: {(job type, scale factor): {worker type: steps/s}}
+    _alone: dict[tuple[str, int], dict[str, float]]
+    #: {(job type, other job type, scale factor, worker type): steps/s of each}
+    _pairs: dict[tuple[str, str, int, str], tuple[float, float]]
+    #: {job id: {worker type: steps/s}}, as its owner declared
+    _declared: dict[str, dict[str, float]]
 
     def __init__(self, name: str) -> None:
         self._name = name
-        #: {job id: whole-job steps in its newest checkpoint}
-        self.saved: dict[str, float] = {}
-        #: {worker id: its last registration}
-        self.workers: dict[str, WorkerRegistered] = {}
-        #: Seconds between the plan of a round and its beginning.
+        self.saved = {}
+        self.workers = {}
         self.plan_lead_s = ClusterConfigured().plan_lead()
-        #: Own workers that the mechanism misses.
-        self.missing: set[str] = set()
-        self._out: dict[str, _Out] = {}
+        self.missing = set()
+        self._out = {}
         self._at_s = 0.0
-        #: {(job type, scale factor): {worker type: steps/s}}
-        self._alone: dict[tuple[str, int], dict[str, float]] = {}
-        #: {(job type, other job type, scale factor, worker type): steps/s of each}
-        self._pairs: dict[tuple[str, str, int, str], tuple[float, float]] = {}
-        #: {job id: {worker type: steps/s}}, as its owner declared
-        self._declared: dict[str, dict[str, float]] = {}
+        self._alone = {}
+        self._pairs = {}
+        self._declared = {}
         self._takes: dict[type[Event], Callable[..., None]] = {
             ClusterConfigured: self._configure,
             ThroughputTableImported: self._import,

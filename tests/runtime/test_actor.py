@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.decisions import Decision, Emit, Run, Wake
+from schemas.decisions import Decision, Effect, Emit, Run, Wake
 from schemas.domain import TaskProgress
 from schemas.events import (
     AnyEvent,
@@ -27,6 +27,7 @@ from schemas.events import (
 from schemas.record import Record
 from services.runtime.actor import Actor, Writer
 from services.runtime.log import MemoryLog
+from services.worker.core import DetectWorkers, WorkerCore
 
 NAME = "worker.a"
 
@@ -40,6 +41,8 @@ class Work(msgspec.Struct, frozen=True):
 
 class Core:
     """Takes orders by job id: work on it, and start, wake or do nothing."""
+
+    effects: ClassVar[tuple[type[Effect], ...]] = (Work,)
 
     def __init__(self) -> None:
         self.seen: list[tuple[AnyEvent, float]] = []
@@ -131,6 +134,15 @@ def test_decisions_are_open_until_their_own_record() -> None:
     assert list(folded(*history).open) == [(2, 1), (2, 2)]
     history += [record(4, fired, epoch=1, cause=2, index=1)]
     assert folded(*history).open == {(2, 2): Run(Work("j"))}
+
+
+def test_what_each_start_asks_for_anew_is_open_once() -> None:
+    """However often an actor starts, and though the effect never comes to an end."""
+    core = WorkerCore(NAME)
+    actor = Actor(NAME, core)
+    for epoch in range(1, 4):
+        actor.fold(elected(epoch, epoch))
+    assert actor.open == {(3, 0): Run(DetectWorkers(NAME, ()))}
 
 
 def test_an_effect_is_open_until_the_result_that_ends_it() -> None:
