@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
-from replay import cli_log, cli_throughputs
+from replay import cli_log, cli_throughputs, cli_trace
 from replay.cli_compare import compare
 from replay.cli_options import InputError, examples
 from replay.cli_simulate import simulate
@@ -142,6 +142,7 @@ app.command(
 )(sweep)
 app.add_typer(cli_log.app, name="log")
 app.add_typer(cli_throughputs.app, name="throughputs")
+app.add_typer(cli_trace.app, name="trace")
 live_commands.add_to(app, cli_log.app)
 
 

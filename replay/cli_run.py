@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -24,11 +24,13 @@ from replay import own_policy, views
 from replay.cli_estimator import Knowledge, configure, knowledge
 from replay.cli_options import OptionError
 from replay.cli_simulate import Request
+from replay.cli_trace_run import Reading, read
 from replay.modes import MODES, paper_mode
 from replay.simulate import Simulation, build_workers
 from replay.summary import Figures, JobLine
+from replay.traces.change import injected
 from replay.traces.generate import generate
-from replay.traces.reader import Trace, Unknown, read_trace
+from replay.traces.reader import Trace, Unknown
 from replay.traces.tables import builtin_table, read_table
 from schemas.events import ClusterConfigured, WorkerRegistered
 from schemas.record import Record
@@ -175,16 +177,18 @@ def check(request: Request) -> Plan:
     config = configure(request, _config(request, PRICES_USD_PER_H | prices))
     known = knowledge(request, table)
     load_s, save_s = _checkpoint_seconds(request, config)
-    trace = _trace(request, table)
+    trace = _injected(request, _trace(request, table), table)
     _check_speeds_known(trace, table)
     window = (0, trace.kept)
     if request.window:
         window = options.window("--window", request.window, trace.kept)
+    workers = build_workers(cluster, servers, PRICES_USD_PER_H | prices, known.profile_workers)
+    _check_events(trace, workers)
     return Plan(
         config=config,
         cluster=cluster,
         servers=servers,
-        workers=build_workers(cluster, servers, PRICES_USD_PER_H | prices, known.profile_workers),
+        workers=workers,
         table=table,
         trace=trace,
         window=window,
@@ -219,6 +223,7 @@ def carry_out(plan: Plan, log: Log, *observers: Callable[[Record], None]) -> Res
             believed=plan.knowledge.table,
             noise=plan.knowledge.noise,
             noise_seed=plan.knowledge.noise_seed,
+            events=plan.trace.events,
         )
         summary = simulation.run()
     return Result(
@@ -251,7 +256,8 @@ def write_jobs(result: Result, path: Path) -> None:
 
 def _check_outputs(request: Request) -> None:
     """Check that files can be made, and that none is read here or made twice."""
-    taken = {path.resolve() for path in (request.trace, request.throughputs) if path is not None}
+    read_from = (request.trace, request.inject, request.throughputs)
+    taken = {path.resolve() for path in read_from if path is not None}
     for option, path in (("--log", request.log), ("--jobs-json", request.jobs_json)):
         if path is None:
             continue
@@ -305,10 +311,7 @@ def _trace(request: Request, table: ThroughputTable) -> Trace:
         for option, value in drawn.items():
             if value is not None:
                 raise OptionError(option, value, "none with --trace: it goes with --generate")
-        unknown: Unknown = "skip" if request.unknown == "skip" else "reject"
-        return read_trace(
-            request.trace, table, unknown=unknown, reference_type=request.reference_type
-        )
+        return read(request.trace, _reading(request), table)
     num_jobs = JOBS if request.jobs is None else request.jobs
     if num_jobs < 1:
         raise OptionError("--jobs", num_jobs, "1 or more")
@@ -323,6 +326,37 @@ def _trace(request: Request, table: ThroughputTable) -> Trace:
         reference_type=request.reference_type,
     )
     return Trace(f"generated, seed {request.seed}", jobs, {}, {})
+
+
+def _reading(request: Request) -> Reading:
+    return Reading(
+        format=request.format,
+        reference_type=request.reference_type,
+        unknown=request.unknown,
+        job_types=request.job_types,
+        seed=request.seed,
+    )
+
+
+def _injected(request: Request, trace: Trace, table: ThroughputTable) -> Trace:
+    """The trace with what is injected into it."""
+    if request.inject is None:
+        return trace
+    options.seconds("--inject-at", request.inject_at, zero=True)
+    other = read(request.inject, replace(_reading(request), format=""), table)
+    return injected(trace, other, request.inject_at)
+
+
+def _check_events(trace: Trace, workers: Sequence[WorkerRegistered]) -> None:
+    """Refuse outages and drains of workers that the cluster does not have."""
+    names = {w.worker_id for w in workers} | {w.server_id for w in workers} | {""}
+    for event in trace.events:
+        for what in ("worker_id", "server_id"):
+            name = getattr(event.event, what, "")
+            if name not in names:
+                told = f"{type(event.event).__name__} of {name} at {event.at_s:g} s"
+                expected = "a cluster that has it: --cluster and --servers as in the trace"
+                raise OptionError("--cluster", told, expected)
 
 
 def _check_speeds_known(trace: Trace, table: ThroughputTable) -> None:

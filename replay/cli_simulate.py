@@ -16,6 +16,7 @@ _jobs, _cluster, _run, _known, _output = (
     for panel in ("Jobs", "Cluster", "How it is run", "What is known of jobs", "Output")
 )
 _file: dict[str, Any] = {"exists": True, "dir_okay": False, "readable": True}
+_trace: dict[str, Any] = {"exists": True, "readable": True, "allow_dash": True}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +26,8 @@ class Request:
     trace: Annotated[
         Path | None,
         _jobs(
-            help="Trace to submit: the paper artifact's 7, 10 or 12 columns, or JSON lines.",
-            **_file,
+            help="Trace to submit, in one of `gavel trace formats`, plain, .gz or .zst; or -.",
+            **_trace,
         ),
     ] = None
     generate: Annotated[
@@ -43,12 +44,24 @@ class Request:
     seed: Annotated[
         int, _jobs(min=0, help="Of the jobs drawn, and of paper mode's shuffled worker types.")
     ] = 0
+    format: Annotated[
+        str, _jobs(metavar="NAME", help="Of the trace, where it is not told by what is in it.")
+    ] = ""
+    job_types: Annotated[
+        str, _jobs(metavar="NAME,...", help="For jobs of a trace that has none (all that fit).")
+    ] = ""
+    inject: Annotated[
+        Path | None, _jobs(help="Another trace: more jobs, outages, cancellations.", **_trace)
+    ] = None
+    inject_at: Annotated[float, _jobs(help="All of --inject so many seconds later.")] = 0.0
     unknown: Annotated[
         str,
         _jobs(
-            metavar="reject|skip", help="A job class without throughput: no run, or leave it out."
+            metavar="reject|skip|clamp",
+            help="A job class without throughput: no run, leave it out, or fewer workers (reject "
+            "for our formats and the artifact's, clamp for others).",
         ),
-    ] = "reject"
+    ] = "auto"
     cluster: Annotated[str, _cluster(metavar="TYPE=N,...", help="Workers of each type.")] = (
         "v100=36,p100=36,k80=36"
     )

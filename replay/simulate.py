@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from replay.cluster import Cluster, Rates
 from replay.driver import Driver, Executor, Report
 from replay.summary import Summary
+from replay.traces.rows import TimedEvent
 from schemas.decisions import Effect
 from schemas.domain import UNCONSOLIDATED, JobSpec, TaskSpec
 from schemas.events import (
@@ -162,6 +163,7 @@ class Simulation:
     solver : what answers solves; the production chain by default
     believed : the table that the estimator is given; ``table`` by default
     noise, noise_seed : see ``Cluster``
+    events : what else happens: outages, drains, cancellations
     """
 
     def __init__(
@@ -181,6 +183,7 @@ class Simulation:
         believed: ThroughputTable | None = None,
         noise: float = 0.0,
         noise_seed: int = 0,
+        events: Sequence[TimedEvent] = (),
     ) -> None:
         first, last = window or (0, len(jobs))
         self.summary = Summary(measured=[job.job_id for job in jobs[first:last]])
@@ -218,6 +221,8 @@ class Simulation:
         self.driver.run()
         for job in jobs:
             self.driver.submit(job.arrival_s, f"client.{job.job_id}", JobSubmitted(job=job))
+        for at_s, actor, event in events:
+            self.driver.submit(at_s, actor, event)
 
     def run(self) -> Summary:
         """Simulate to the end."""

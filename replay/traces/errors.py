@@ -11,6 +11,7 @@ _SHOWN_FAULTS = 20
 class Fault(NamedTuple):
     """One thing wrong in one row."""
 
+    #: From 1; 0 for what is in no line.
     line: int
     #: Name of the column or key.
     field: str
@@ -22,7 +23,8 @@ class Fault(NamedTuple):
 
     def __str__(self) -> str:
         place = f"column {self.column} ({self.field})" if self.column else self.field
-        return f"line {self.line}, {place}: {self.value!r:.80}; expected {self.expected}"
+        line = f"line {self.line}, " if self.line else ""
+        return f"{line}{place}: {self.value!r:.80}; expected {self.expected}"
 
 
 class TraceError(Exception):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,12 +75,12 @@ def generate(
     gaps_s = rng.exponential(mean_gap_s, num_jobs)
     gaps_s[:1] = 0.0
     arrivals_s = np.cumsum(gaps_s)
-    durations_s = _durations_s(rng, num_jobs)
+    durations_s = paper_durations_s(rng, num_jobs)
     drawn = rng.choice(SCALE_FACTORS, size=num_jobs, p=SCALE_FACTOR_SHARES)
     scale_factors = drawn if multi_gpu else np.ones(num_jobs, dtype=int)
     type_places = rng.random(num_jobs)
     rates = {
-        int(scale_factor): _reference_rates(table, int(scale_factor), reference_type)
+        int(scale_factor): reference_rates(table, int(scale_factor), reference_type)
         for scale_factor in np.unique(scale_factors)
     }
     columns = (arrivals_s, durations_s, scale_factors, type_places)
@@ -91,7 +91,7 @@ def generate(
     ]
 
 
-def _durations_s(rng: np.random.Generator, num_jobs: int) -> NDArray[np.float64]:
+def paper_durations_s(rng: np.random.Generator, num_jobs: int) -> NDArray[np.float64]:
     """(jobs,) lengths on the reference type: most from the short range, some from the long."""
     is_long = rng.random(num_jobs) < LONG_SHARE
     place = rng.random(num_jobs)
@@ -122,19 +122,28 @@ def _job(
     )
 
 
-def _reference_rates(
-    table: ThroughputTable, scale_factor: int, reference_type: str
+def reference_rates(
+    table: ThroughputTable, scale_factor: int, reference_type: str, only: Collection[str] = ()
 ) -> list[tuple[str, float]]:
-    """(job type, steps/s) of all classes of a scale factor that run on the reference type."""
+    """(job type, steps/s) of the classes of a scale factor that run on the reference type.
+
+    Raises
+    ------
+    GenerateError
+        There is none.
+    """
     rates = [
         (job_type, rate)
         for job_type, scale in table.classes()
-        if scale == scale_factor and (rate := table.alone(job_type, scale, reference_type))
+        if scale == scale_factor
+        and (not only or job_type in only)
+        and (rate := table.alone(job_type, scale, reference_type))
     ]
     if not rates:
         known = ", ".join(table.worker_types())
+        of = f" of {', '.join(only)}" if only else ""
         raise GenerateError(
-            f"no job type of {table.source} runs at scale factor {scale_factor} on "
+            f"no job type{of} of {table.source} runs at scale factor {scale_factor} on "
             f"{reference_type!r}; expected one of its worker types ({known}) as reference, "
             "or a table with such a class"
         )

@@ -5,8 +5,12 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
+from services.estimator import catalogue
 from services.estimator.interference import with_modelled_pairs
 from services.estimator.tables import TableError, ThroughputTable, parse_csv, parse_table
+
+#: Tables that come with the program, by name.
+BUILT_IN = ("builtin", "catalogue")
 
 
 def builtin_table() -> ThroughputTable:
@@ -18,6 +22,19 @@ def builtin_table() -> ThroughputTable:
     """
     text = files("services.estimator").joinpath("builtin_throughputs.csv").read_text("utf-8")
     return with_modelled_pairs(parse_csv(text, "built-in throughputs"))
+
+
+def named_table(name: str) -> ThroughputTable:
+    """The table of a file, or the one that comes with the program under a name of ``BUILT_IN``.
+
+    Raises
+    ------
+    TableError, OSError
+        See ``read_table``.
+    """
+    if name == "builtin":
+        return builtin_table()
+    return catalogue.throughputs() if name == "catalogue" else read_table(Path(name))
 
 
 def read_table(path: Path) -> ThroughputTable:

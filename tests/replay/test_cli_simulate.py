@@ -243,7 +243,7 @@ def test_bad_row(tmp_path: Path) -> None:
         (["--jobs", "0"], "--jobs is 0; expected 1 or more"),
         (["--mean-gap", "-1"], "--mean-gap is -1.0; expected seconds from 0"),
         (["--reference-type", "h100"], "'h100'"),
-        (["--unknown", "ignore"], "one of reject, skip"),
+        (["--unknown", "ignore"], "one of auto, clamp, reject, skip"),
         (["--log", "no/such/folder/run.jsonl"], "a file in a folder that exists"),
         (["--log", "."], "an ordinary file"),
         (["--throughputs", "none.json"], "file 'none.json' does not exist"),
