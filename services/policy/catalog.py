@@ -25,7 +25,8 @@ MakePolicy = Callable[..., Policy]
 POLICIES: dict[str, str] = {
     "allox": "services.policy.baselines.allox:AlloX",
     "cost": "services.policy.cost:Cost",
-    "cost-slo": "services.policy.cost:CostSlo",
+    "cost-slo": "services.policy.cost_slo:CostSlo",
+    "cost-slo:ss": "services.policy.cost_slo:CostSloSharing",
     "cost:ss": "services.policy.cost:CostSharing",
     "fifo": "services.policy.fifo:Fifo",
     "ftf": "services.policy.finish_time_fairness:FinishTimeFairness",

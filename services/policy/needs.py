@@ -27,7 +27,7 @@ from services.policy.pools import Pools
 from services.policy.solver import INF, Floats, Ints, LinearProgram, Solution
 
 #: Needs are met when they are missed by no more than this, relative to the class's fastest speed.
-_MET = 2e-10
+MET = 2e-10
 #: Relative distance below which two levels are one.
 _SAME_LEVEL = 1e-12
 
@@ -61,23 +61,18 @@ class Needs:
 class NeedsProgram:
     """Who spends how much time in which column, so that all needs are met.
 
-    Columns: those of the pools; if there is relief, one for each class; the level, in units of
-    the first guess. Rows: what the classes need in all, classes' time, types' capacity, cuts.
-
-    Parameters
-    ----------
-    relief : (classes,)
-        By how much the column of the class can lower what its jobs need, all of them alike.
+    Columns: those of the pools; the level, in units of the first guess. Rows: what the classes
+    need in all, classes' time, types' capacity, cuts.
     """
 
-    def __init__(self, pools: Pools, needs: Needs, relief: Floats | None = None) -> None:
+    def __init__(self, pools: Pools, needs: Needs) -> None:
         self._pools, self._needs = pools, needs
-        self._relief = np.zeros(0) if relief is None else relief
-        self._level_column = pools.num_columns + len(self._relief)
+        #: Columns in all.
+        self._width = pools.num_columns + 1
         self._sizes = np.bincount(needs.rows, minlength=pools.num_classes).astype(float)
         self._starts = np.append(0, np.cumsum(self._sizes.astype(np.int64)))
         self._cuts = np.zeros(0, dtype=np.int64)
-        self.level = needs.highest if len(self._relief) else self._first_guess()
+        self.level = self._first_guess()
         self._unit = self.level or 1.0
         self._sort_needs(self.level)
         means = self._mean_needs()[0]
@@ -90,7 +85,7 @@ class NeedsProgram:
 
     def raise_level(self) -> None:
         """Find the highest level, and hold it from then on."""
-        self._program.set_costs(np.append(np.zeros(self._level_column), -1.0))
+        self._program.set_costs(np.append(np.zeros(self._pools.num_columns), -1.0))
         while True:
             self.solution = self._program.solve()
             before, reached = self.level, float(self.solution.values[-1]) * self._unit
@@ -104,14 +99,14 @@ class NeedsProgram:
         """Ask for the needs at this level, no more and no less."""
         self._linearise(level)
         held = level / self._unit
-        self._program.set_col_bounds(self._level_column, held, held)
+        self._program.set_col_bounds(self._pools.num_columns, held, held)
 
     def minimise(self, costs: Floats) -> Floats:
         """The cheapest way, (columns,), to meet the needs at the level held.
 
-        ``costs`` (columns,) may leave out relief, which then costs nothing.
+        Columns that ``costs``, (columns,), leaves out cost nothing.
         """
-        self._program.set_costs(np.append(costs, np.zeros(self._level_column + 1 - len(costs))))
+        self._program.set_costs(np.append(costs, np.zeros(self._width - len(costs))))
         while True:
             self.solution = self._program.solve()
             if not self._cut():
@@ -125,7 +120,7 @@ class NeedsProgram:
 
     @property
     def values(self) -> Floats:
-        """(columns,) the last answer, without relief."""
+        """(columns of the pools,) the last answer."""
         return self.solution.values[: self._pools.num_columns]
 
     def prices(self) -> Floats:
@@ -235,56 +230,53 @@ class NeedsProgram:
         lower[:classes] = self._scales * (means - slopes * level)
         coefficients[self._first_cut :] = -cut_slopes * self._unit
         lower[self._first_cut :] = cut_needs - cut_slopes * level
-        self._program.set_coefficients(self._level_column, coefficients)
+        self._program.set_coefficients(self._pools.num_columns, coefficients)
         self._program.set_row_lower(lower)
 
     def _cut(self) -> bool:
         """Add the cuts that the last answer violates; False if there are none."""
-        if len(self._relief):
-            return False  # Jobs of a class are alike.
         every = np.arange(len(self._pools.speeds))
         missing = self._needs_above(every)[0] - self._offered_above(self.values)
         missing[self._cuts] = 0.0
-        new = np.flatnonzero(missing > _MET)
+        new = np.flatnonzero(missing > MET)
         if not len(new):
             return False
-        pools = self._pools
-        rows, entries = np.nonzero(
-            (pools.classes[new][:, None] == pools.classes)
-            & (pools.speeds[new][:, None] < pools.speeds)
-        )
-        values = pools.times[entries] * (pools.speeds[entries] - pools.speeds[new][rows])
-        self._program.add_rows(
-            np.full(len(new), -INF), np.full(len(new), INF), (rows, pools.columns[entries], values)
-        )
+        self._program.add_rows(np.full(len(new), -INF), np.full(len(new), INF), self._offers(new))
         self._cuts = np.append(self._cuts, new)
         self._linearise(self.level)
         return True
+
+    def _offers(self, cuts: Ints) -> tuple[Ints, Ints, Floats]:
+        """Rows from 0, columns and values of what is offered above the speeds of these entries."""
+        pools = self._pools
+        rows, entries = np.nonzero(
+            (pools.classes[cuts][:, None] == pools.classes)
+            & (pools.speeds[cuts][:, None] < pools.speeds)
+        )
+        values = pools.times[entries] * (pools.speeds[entries] - pools.speeds[cuts][rows])
+        return rows, pools.columns[entries], values
 
     def _is_met(self) -> bool:
         """Whether the last answer meets the needs at the level."""
         pools = self._pools
         gains = pools.times * pools.speeds * self.values[pools.columns]
         given = np.bincount(pools.classes, gains, pools.num_classes)
-        if (given < self._mean_needs()[0] * (1 - _MET)).any():
+        if (given < self._mean_needs()[0] * (1 - MET)).any():
             return False
         above = self._needs_above(self._cuts)[0]
-        return bool((above <= self._offered_above(self.values)[self._cuts] + _MET).all())
+        return bool((above <= self._offered_above(self.values)[self._cuts] + MET).all())
 
     def _build(self) -> LinearProgram:
         pools = self._pools
-        classes, types, columns = pools.num_classes, pools.num_types, self._level_column
+        classes, types, columns = pools.num_classes, pools.num_types, pools.num_columns
         gains = pools.times * pools.speeds * self._scales[pools.classes]
-        relieved = np.flatnonzero(self._relief)
-        relief = self._relief[relieved] * self._scales[relieved]
         entries = [
             (pools.classes, pools.columns, gains),
-            (relieved, pools.num_columns + relieved, relief),
             (classes + pools.classes, pools.columns, pools.times),
             (2 * classes + pools.types, pools.loaded, pools.loads),
         ]
         col_upper = np.ones(columns + 1)
-        col_upper[: pools.num_columns] = INF
+        col_upper[:columns] = INF
         col_upper[-1] = self._needs.highest / self._unit
         return LinearProgram(
             costs=np.zeros(columns + 1),

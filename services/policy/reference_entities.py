@@ -11,7 +11,8 @@ import cvxpy
 import numpy as np
 
 from schemas.domain import Entity
-from services.policy.problem import Problem, SolverError
+from services.policy.problem import Problem
+from services.policy.reference import solve
 from services.policy.solver import Floats
 
 #: (entity or job id, weight, rank of arrival): what competes under one entity.
@@ -54,13 +55,7 @@ def fill(
     can_rise = np.ones(len(jobs.ids), dtype=bool)
     while can_rise.any():
         growth.value = jobs.growth(can_rise)
-        program.solve(
-            solver=cvxpy.HIGHS,
-            primal_feasibility_tolerance=1e-10,
-            dual_feasibility_tolerance=1e-10,
-        )
-        if program.status != cvxpy.OPTIMAL:
-            raise SolverError(f"cvxpy with HiGHS: {program.status}")
+        solve(program)
         # The rounding of one step must not keep the next from starting.
         reached.value = (reached.value + float(h.value) * growth.value) * (1 - 1e-9)
         can_rise &= rises.dual_value * growth.value <= dual_tolerance

@@ -12,7 +12,7 @@ from typing import Any
 import cvxpy
 import numpy as np
 
-from services.policy.problem import SolverError
+from services.policy.reference import solve
 from services.policy.solver import Floats
 
 
@@ -124,11 +124,5 @@ def _allocation(jobs: JobArrays, fullness: Any = 1.0) -> tuple[Any, list[Any]]:
 
 
 def _optimum(program: Any) -> float:
-    program.solve(
-        solver=cvxpy.HIGHS,
-        primal_feasibility_tolerance=1e-10,
-        dual_feasibility_tolerance=1e-10,
-    )
-    if program.status != cvxpy.OPTIMAL:
-        raise SolverError(f"cvxpy with HiGHS: {program.status}")
+    solve(program)
     return float(program.value)

@@ -10,8 +10,8 @@ from typing import Any
 import cvxpy
 import numpy as np
 
-from services.policy.problem import Problem, SolverError
-from services.policy.reference import ReferenceOptimum
+from services.policy.problem import Problem
+from services.policy.reference import ReferenceOptimum, fill
 
 
 def las(problem: Problem, dual_tolerance: float = 1e-6) -> ReferenceOptimum:
@@ -19,7 +19,7 @@ def las(problem: Problem, dual_tolerance: float = 1e-6) -> ReferenceOptimum:
 
     Columns are all types consolidated, then all types unconsolidated; what both columns of a type
     hold comes from its workers. y_cv is the total share of class c in column v. Levels rise as in
-    ``reference.las``. Tbar is the throughput of the equal allocation, a type held as is faster.
+    ``reference.fill``. Tbar is the throughput of the equal allocation, a type held as is faster.
 
     Raises
     ------
@@ -36,34 +36,7 @@ def las(problem: Problem, dual_tolerance: float = 1e-6) -> ReferenceOptimum:
     a = np.hstack([T, U]) * (s / (w * (np.maximum(T, U) @ N / N.sum())))[:, None]
 
     y: Any = cvxpy.Variable(a.shape, nonneg=True)
-    t: Any = cvxpy.Variable()
-    gained: Any = cvxpy.sum(cvxpy.multiply(a, y), axis=1) / m
     held = s @ (y[:, : len(N)] + y[:, len(N) :])
     feasible = [cvxpy.sum(y, axis=1) <= m, held <= N, y[a == 0] == 0]
-
-    levels = np.zeros(len(m))
-    active = np.ones(len(m), dtype=bool)
-    while active.any():
-        rises = gained[active] >= t
-        keeps = [gained[~active] >= levels[~active]] if not active.all() else []
-        _solve(cvxpy.Problem(cvxpy.Maximize(t), [rises, *keeps, *feasible]))
-        frozen = np.flatnonzero(active)[rises.dual_value > dual_tolerance]
-        levels[frozen] = float(t.value)
-        active[frozen] = False
-
-    slack = 1e-9
-    reached = gained / levels >= 1 - slack
-    least: Any = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum(s @ y)), [reached, *feasible])
-    _solve(least)
-    worker_time = float(least.value) + slack * float(np.sum(reached.dual_value))
-    return ReferenceOptimum(levels=levels, worker_time=worker_time)
-
-
-def _solve(program: Any) -> None:
-    program.solve(
-        solver=cvxpy.HIGHS,
-        primal_feasibility_tolerance=1e-10,
-        dual_feasibility_tolerance=1e-10,
-    )
-    if program.status != cvxpy.OPTIMAL:
-        raise SolverError(f"cvxpy with HiGHS: {program.status}")
+    gained: Any = cvxpy.sum(cvxpy.multiply(a, y), axis=1) / m
+    return fill(gained, cvxpy.sum(held), feasible, dual_tolerance)

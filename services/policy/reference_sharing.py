@@ -12,7 +12,8 @@ from typing import Any
 import cvxpy
 import numpy as np
 
-from services.policy.problem import Problem, SolverError
+from services.policy.problem import Problem
+from services.policy.reference import solve
 from services.policy.reference_entities import EntityJobs, fill
 from services.policy.solver import Floats
 
@@ -108,7 +109,7 @@ def las(problem: Problem, dual_tolerance: float = 1e-6) -> SharedOptimum:
         rises = program.levels[np.flatnonzero(active)] >= t
         frozen = np.flatnonzero(~active)
         keeps = [program.levels[frozen] >= levels[frozen]] if len(frozen) else []
-        _solve(cvxpy.Problem(cvxpy.Maximize(t), [rises, *keeps, *program.feasible]))
+        solve(cvxpy.Problem(cvxpy.Maximize(t), [rises, *keeps, *program.feasible]))
         held = np.flatnonzero(active)[rises.dual_value > dual_tolerance]
         levels[held] = float(t.value)
         active[held] = False
@@ -117,7 +118,7 @@ def las(problem: Problem, dual_tolerance: float = 1e-6) -> SharedOptimum:
     least: Any = cvxpy.Problem(
         cvxpy.Minimize(cvxpy.sum(program.workers)), [reached, *program.feasible]
     )
-    _solve(least)
+    solve(least)
     of_all = np.full(len(problem.classes), np.nan)
     of_all[program.served] = levels
     return SharedOptimum(levels=of_all, worker_time=float(least.value))
@@ -137,7 +138,7 @@ def best_multiple(problem: Problem, needs: Floats) -> float:
     # In terms of needs, so that a small one counts as much as a large one.
     enough = program.speeds[some] / of_served[some] >= t
     most: Any = cvxpy.Problem(cvxpy.Maximize(t), [enough, *program.feasible])
-    _solve(most)
+    solve(most)
     return float(most.value)
 
 
@@ -152,15 +153,18 @@ def most_throughput(problem: Problem, *, normalised: bool) -> float:
     program = Program(problem)
     worth = program.jobs / (program.equal if normalised else 1.0)
     most: Any = cvxpy.Problem(cvxpy.Maximize(worth @ program.speeds), program.feasible)
-    _solve(most)
+    solve(most)
     return float(most.value)
 
 
-def best_ratio(problem: Problem, floors: Floats) -> float:
-    """Max (sum thr_i / Tbar_i) / cost, every job at its floor, (classes,) steps/s, or above.
+def best_ratio(
+    problem: Problem, floors: Floats, wanted: Floats | None = None
+) -> tuple[float, float]:
+    """The least sum of relative shortfalls, and then the best (sum thr_i / Tbar_i) / cost.
 
-    A ratio becomes linear where cost is held at 1 and time and workers may stretch instead
-    (Charnes and Cooper 1962).
+    thr_c >= max(``floors``_c, ``wanted``_c (1 - d_c)) steps/s for a job of each class, (classes,),
+    with the sum over jobs of d least. A ratio becomes linear where cost is held at 1 and time and
+    workers may stretch instead (Charnes and Cooper 1962).
 
     Raises
     ------
@@ -169,16 +173,24 @@ def best_ratio(problem: Problem, floors: Floats) -> float:
     """
     stretch: Any = cvxpy.Variable(nonneg=True)
     program = Program(problem, stretch)
-    most: Any = cvxpy.Problem(
-        cvxpy.Maximize((program.jobs / program.equal) @ program.speeds),
-        [
-            np.array(problem.prices_usd_per_h) @ program.workers == 1,
-            program.speeds >= stretch * floors[program.served],
-            *program.feasible,
-        ],
-    )
-    _solve(most)
-    return float(most.value)
+    constraints = [program.speeds >= stretch * floors[program.served], *program.feasible]
+    missing = 0.0
+    if wanted is not None:
+        of_served = wanted[program.served]
+        (wants,) = np.nonzero(of_served)
+        d: Any = cvxpy.Variable(len(wants), nonneg=True)
+        # In terms of what is wanted, so that a small one counts as much as a large one.
+        constraints.append(program.speeds[wants] / of_served[wants] >= stretch - d)
+        short = program.jobs[wants] @ d
+        least: Any = cvxpy.Problem(cvxpy.Minimize(short), [*constraints, stretch == 1])
+        solve(least)
+        missing = float(least.value)
+        constraints.append(short <= stretch * (missing + 1e-9))
+    cost = np.array(problem.prices_usd_per_h) @ program.workers
+    worth: Any = cvxpy.Maximize((program.jobs / program.equal) @ program.speeds)
+    most: Any = cvxpy.Problem(worth, [cost == 1, *constraints])
+    solve(most)
+    return missing, float(most.value)
 
 
 def hierarchical(jobs: Problem) -> dict[str, float]:
@@ -194,13 +206,3 @@ def hierarchical(jobs: Problem) -> dict[str, float]:
         return {}
     program = Program(jobs)
     return fill(below, cvxpy.multiply(1 / program.equal, program.speeds), program.feasible)
-
-
-def _solve(program: Any) -> None:
-    program.solve(
-        solver=cvxpy.HIGHS,
-        primal_feasibility_tolerance=1e-10,
-        dual_feasibility_tolerance=1e-10,
-    )
-    if program.status != cvxpy.OPTIMAL:
-        raise SolverError(f"cvxpy with HiGHS: {program.status}")

@@ -8,23 +8,127 @@ no job to be longer than half of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 
+import msgspec
 import numpy as np
 
 from schemas.domain import AllocationRow
 from services.policy.classes import SHARE_UNIT, ClassArrays, round_to_units, single_jobs
 from services.policy.division import divide
-from services.policy.jobs import Jobs
+from services.policy.jobs import Jobs, gather_jobs
 from services.policy.meetings import ServedJobs, overuse, pair_rows, rows_of_equals
-from services.policy.pairs import Columns
+from services.policy.pairs import Columns, gather_with_pairs
 from services.policy.pools import Ways
-from services.policy.problem import Problem
+from services.policy.problem import Allocation, JobClass, Problem
+from services.policy.sharing_pools import weightless
 from services.policy.solver import Floats, Ints
 
 _UNITS = round(1 / SHARE_UNIT)
+#: What a class says of each of its jobs.
+_PER_JOB = (
+    "arrival_ranks",
+    "steps_remaining",
+    "elapsed_s",
+    "isolated_s",
+    "held_s",
+    "slo_remaining_s",
+)
 #: Meetings of no more units than this are what rounding makes of ends that lie opposite.
 _NO_MEETING = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What an objective asks for, and what it comes to; the rest see ``Allocation``.
+
+    Attributes
+    ----------
+    needs : (jobs,)
+        Speed of each job, as a fraction of its class's fastest.
+    values : (columns,)
+        Units of each column; enough for the needs.
+    prices : (worker types,)
+    unmet : from (jobs,) speeds that were given
+    """
+
+    needs: Floats
+    values: Floats
+    objective: float | None
+    prices: Floats
+    bottlenecked: tuple[str, ...] = ()
+    unmet: Callable[[Floats], dict[str, str]] = lambda _: {}
+
+
+def serve_shared(
+    problem: Problem, serve: Callable[[Problem, ClassArrays, Columns, Jobs], Served]
+) -> Allocation:
+    """Serve jobs that differ inside their classes, two of which may share.
+
+    A job that would need more than half of what its class shares with itself cannot have it, for
+    want of others to share with. Where that happens, the class is served again job by job.
+
+    Raises
+    ------
+    ProblemError
+        The problem holds a value no policy can make sense of.
+    SolverError
+        No solver found an answer.
+    """
+    problem = weightless(problem)
+    while True:
+        arrays, columns, set_aside = gather_with_pairs(problem)
+        jobs = gather_jobs(problem, arrays)
+        if not len(jobs.rows):
+            return Allocation(rows=(), set_aside=set_aside)
+        served = serve(problem, arrays, columns, jobs)
+        times = divide_columns(arrays, columns, jobs, served.needs, served.values)
+        rows = too_long(columns, jobs, times)
+        if not len(rows):
+            break
+        problem = _cut(problem, np.flatnonzero(np.isin(arrays.merged_into, rows)).tolist())
+    return Allocation(
+        rows=to_rows(problem, arrays, columns, jobs, times),
+        objective=served.objective,
+        prices=dict(zip(problem.worker_types, served.prices.tolist(), strict=True)),
+        bottlenecked=served.bottlenecked,
+        set_aside=set_aside,
+        unmet=served.unmet(times.speeds),
+    )
+
+
+def _cut(problem: Problem, indices: list[int]) -> Problem:
+    """Classes of one job in place of these; weights, which nobody asks for here, part them."""
+    to_cut = [problem.classes[index] for index in indices]
+    ranks = [rank for c in to_cut for rank in c.arrival_ranks or [0] * len(c.job_ids)]
+    ids = [job_id for c in to_cut for job_id in c.job_ids]
+    weight = {job_id: 2.0 + n for n, (_, job_id) in enumerate(sorted(zip(ranks, ids, strict=True)))}
+    classes: list[JobClass] = []
+    pieces: list[list[int]] = []
+    for index, job_class in enumerate(problem.classes):
+        parts = _single_jobs(job_class, weight) if index in indices else [job_class]
+        pieces.append(list(range(len(classes), len(classes) + len(parts))))
+        classes += parts
+    pairs = {}
+    for (c, d), (one, two) in problem.pairs.items():
+        for a, b in product(pieces[c], pieces[d]):
+            pairs[min(a, b), max(a, b)] = (one, two) if a <= b else (two, one)
+    return msgspec.structs.replace(problem, classes=tuple(classes), pairs=pairs)
+
+
+def _single_jobs(job_class: JobClass, weight: dict[str, float]) -> list[JobClass]:
+    fields = [name for name in _PER_JOB if getattr(job_class, name)]
+    return [
+        msgspec.structs.replace(
+            job_class,
+            job_ids=(job_id,),
+            priority_weight=weight[job_id],
+            **{name: (getattr(job_class, name)[n],) for name in fields},
+        )
+        for n, job_id in enumerate(job_class.job_ids)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +141,14 @@ class JobTimes:
         Column of the class's way, -1 for none, and whether the class is its first or second.
     times : (jobs, ways)
         Fraction of the job's time.
+    speeds : (jobs,)
+        What that makes, as a fraction of the class's fastest.
     """
 
     columns: Ints
     sides: Ints
     times: Floats
+    speeds: Floats
 
 
 def divide_columns(
@@ -73,7 +180,8 @@ def divide_columns(
     of_way[owner, way], sides[owner, way] = column, side
     spread = np.broadcast_to(np.eye(shape[1]), (shape[0], shape[1], shape[1]))
     division = divide(jobs.rows, needs, times, Ways(speeds, spread))
-    return JobTimes(of_way, sides, division.shares[division.groups])
+    groups = division.groups
+    return JobTimes(of_way, sides, division.shares[groups], division.speeds[groups])
 
 
 def too_long(columns: Columns, jobs: Jobs, times: JobTimes) -> Ints:

@@ -208,17 +208,19 @@ class LinearProgram:
         self._row_lower = np.concatenate([self._row_lower, lower])
         self._row_upper = np.concatenate([self._row_upper, upper])
 
-    def add_columns(self, costs: Floats, entries: tuple[Ints, Ints, Floats]) -> None:
-        """Add columns, >= 0, beside the others; in ``entries`` they count from 0."""
+    def add_columns(
+        self, costs: Floats, entries: tuple[Ints, Ints, Floats], upper: float = INF
+    ) -> None:
+        """Add columns from 0 to ``upper`` beside the others; in ``entries`` they count from 0."""
         rows, columns, values = entries
         by_column = np.lexsort((rows, columns))
         starts = np.searchsorted(columns[by_column], np.arange(len(costs)))
-        lower, upper = np.zeros(len(costs)), np.full(len(costs), INF)
+        lower, uppers = np.zeros(len(costs)), np.full(len(costs), upper)
         self._highs.addCols(
             len(costs),
             costs,
             lower,
-            upper,
+            uppers,
             len(values),
             starts.astype(np.int32),
             rows[by_column].astype(np.int32),
@@ -232,7 +234,7 @@ class LinearProgram:
         )
         self._costs = np.concatenate([self._costs, costs])
         self._col_lower = np.concatenate([self._col_lower, lower])
-        self._col_upper = np.concatenate([self._col_upper, upper])
+        self._col_upper = np.concatenate([self._col_upper, uppers])
 
     def keep_optima(self, solution: Solution) -> None:
         """Allow from now on only what is as good as ``solution``, the optimum last found.

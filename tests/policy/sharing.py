@@ -13,7 +13,14 @@ from tests.policy.problems import problems
 
 Shares = dict[tuple[str, ...], Floats]
 #: Fields of ``JobClass`` that have a value for each job.
-OF_JOBS = ("job_ids", "arrival_ranks", "steps_remaining", "elapsed_s", "isolated_s")
+OF_JOBS = (
+    "job_ids",
+    "arrival_ranks",
+    "steps_remaining",
+    "elapsed_s",
+    "isolated_s",
+    "slo_remaining_s",
+)
 
 
 @st.composite

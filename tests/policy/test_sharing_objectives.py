@@ -24,7 +24,7 @@ from tests.policy.sharing import (
     violation,
 )
 
-NAMES = ("cost:ss", "ftf:ss", "makespan:ss", "max-throughput:ss")
+NAMES = ("cost:ss", "cost-slo:ss", "ftf:ss", "makespan:ss", "max-throughput:ss")
 POLICIES = pytest.mark.parametrize("policy", [resolve(name) for name in NAMES], ids=NAMES)
 
 
@@ -34,8 +34,10 @@ def underway(
 ) -> Problem:
     """``shared_problems`` with prices, and jobs that differ in what is left of them."""
     asked = draw(shared_problems(throughput_decades=decades, max_classes=max_classes))
-    steps = st.floats(1.0, 4.0).map(lambda decade: float(f"{10**decade:.3g}")) | st.just(0.0)
+    numbers = st.floats(1.0, 4.0).map(lambda decade: float(f"{10**decade:.3g}"))
+    steps = numbers | st.just(0.0)
     seconds = st.integers(0, 5000).map(float)
+    slos = numbers | st.sampled_from([-100.0, float("inf")])
     rank, classes = 0, []
     for c in asked.classes:
         jobs = len(c.job_ids)
@@ -50,6 +52,7 @@ def underway(
                 steps_remaining=of_jobs(steps),
                 elapsed_s=of_jobs(seconds),
                 isolated_s=of_jobs(seconds),
+                slo_remaining_s=of_jobs(slos),
             )
         )
         rank += jobs
@@ -140,8 +143,39 @@ def test_nowhere_is_there_more_for_the_money(asked: Problem) -> None:
     allocation = resolve("cost:ss").solve(asked)
     assert violation(asked, shares(asked, allocation)) <= 1e-9
     assume(allocation.objective is not None)
-    best = reference.best_ratio(asked, 0.5 * np.array(isolated_speeds(asked)))
+    _, best = reference.best_ratio(asked, 0.5 * np.array(isolated_speeds(asked)))
     assert allocation.objective == pytest.approx(best, rel=1e-6)
+
+
+@settings(max_examples=50)
+@given(underway(max_classes=3))
+def test_slos_are_met_or_missed_by_the_least_sum(asked: Problem) -> None:
+    """Shortfalls and ratio are those of the program over jobs, and what the shares come to."""
+    allocation = resolve("cost-slo:ss").solve(asked)
+    given_shares = shares(asked, allocation)
+    assert violation(asked, given_shares) <= 1e-9
+    assume(allocation.objective is not None)
+    jobs = one_by_one(asked)
+    wanted = np.array([
+        c.steps_remaining[0] / c.slo_remaining_s[0] if c.slo_remaining_s[0] > 0 else 0.0
+        for c in jobs.classes
+    ])  # fmt: skip
+    floors = 0.5 * np.array(isolated_speeds(jobs))
+    missing, best = reference.best_ratio(jobs, floors, wanted)
+    assert allocation.objective == pytest.approx(best, rel=1e-5 if missing > 0 else 1e-6)
+
+    gained, short, lost = throughputs(asked, given_shares), 0.0, 0.0
+    for c, wants, floor in zip(jobs.classes, wanted, floors, strict=True):
+        job_id = c.job_ids[0]
+        if job_id in allocation.set_aside:
+            continue
+        rounding = lost_steps_per_s(asked, job_id)
+        assert gained[job_id] >= floor * (1 - 1e-6) - rounding
+        if wants > 0:
+            is_short = 1 - gained[job_id] / wants
+            short, lost = short + max(is_short, 0.0), lost + rounding / wants
+            assert is_short <= 1e-5 + rounding / wants or job_id in allocation.unmet
+    assert short <= missing + 1e-6 * (1 + missing) + lost
 
 
 @POLICIES
