@@ -66,7 +66,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, no tables.")]
 @app.command()
 def formats() -> None:
     """List the formats that are read; most are told by what is in the file."""
-    from replay.traces.formats import FORMATS  # noqa: PLC0415 - `gavel --help` needs none of this
+    from replay.traces.formats import FORMATS  # noqa: PLC0415 - not needed for --help
 
     for name, each in FORMATS.items():
         print(f"{name:14}{each.title}")

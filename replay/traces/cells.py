@@ -28,7 +28,7 @@ class BadCellError(Exception):
 
 def is_missing(text: str | None) -> bool:
     """Whether a cell says that nothing is known."""
-    return text is None or text.strip().lower() in _MISSING
+    return not text or (not text[0].isdigit() and text.strip().lower() in _MISSING)
 
 
 def number(text: str, column: str, unit: str = "a number") -> float:
@@ -94,8 +94,8 @@ class Clock:
 
     def __init__(self, zone: tzinfo) -> None:
         self._zone = zone
-        #: {all of a time but its seconds: its minute, s since 1970}
-        self._minutes: dict[str, float] = {}
+        #: {all of a time but its minutes and seconds: its hour, s since 1970}
+        self._hours: dict[str, float] = {}
 
     def __call__(self, text: str, column: str) -> float:
         """Seconds since 1970.
@@ -105,15 +105,15 @@ class Clock:
         BadCellError
             It is missing or no time.
         """
-        # Most rows fall into minutes that other rows have been in.
-        if len(text) in (19, 25) and text[16] == ":":
-            key = text[:16] + text[19:]
-            minute = self._minutes.get(key)
-            if minute is None:
-                minute = self._minutes[key] = self._read(key, column)
-            seconds = text[17:19]
-            if seconds.isdigit() and seconds < "60":
-                return minute + int(seconds)
+        # Most rows fall into hours that other rows have been in.
+        if len(text) in (19, 25) and text[13] == text[16] == ":":
+            key = text[:13] + text[19:]
+            hour = self._hours.get(key)
+            if hour is None:
+                hour = self._hours[key] = self._read(key, column)
+            minutes, seconds = text[14:16], text[17:19]
+            if minutes.isdigit() and seconds.isdigit() and minutes < "60" > seconds:
+                return hour + 60 * int(minutes) + int(seconds)
         return self._read(text, column)
 
     def elapsed(self, start: str, end: str, columns: tuple[str, str]) -> tuple[float, bool]:

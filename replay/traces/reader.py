@@ -19,7 +19,7 @@ from replay.traces.errors import Fault, TraceError
 from replay.traces.files import read_text
 from replay.traces.formats import FORMATS, recognise
 from replay.traces.imported import How
-from replay.traces.rows import Rows, TimedEvent, numbered_lines
+from replay.traces.rows import Rows, TimedEvent, first_line
 from replay.traces.rules import RULES
 from schemas.domain import JobSpec
 from services.estimator.tables import ClassKey, ThroughputTable
@@ -128,7 +128,7 @@ def parse_trace(
         no jobs at all.
     """
     text = text.removeprefix("\ufeff")
-    first = next(numbered_lines(text), None)
+    first = first_line(text)
     if first is None:
         raise TraceError(source, "the trace is empty; expected at least one job")
     name = format or recognise(first[1])

@@ -58,6 +58,16 @@ class Rows:
             left_out.lines.append(line)
 
 
+def first_line(text: str) -> tuple[int, str] | None:
+    """The first line that is not blank, as ``numbered_lines`` gives it; None if there is none."""
+    start = len(text) - len(text.lstrip())
+    if start == len(text):
+        return None
+    begin, end = text.rfind("\n", 0, start) + 1, text.find("\n", start)
+    line = text[begin:] if end < 0 else text[begin:end]
+    return text.count("\n", 0, start) + 1, line.removesuffix("\r")
+
+
 def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
     """Lines that are not blank, with their numbers from 1, without line ends (LF or CRLF)."""
     for number, line in enumerate(text.split("\n"), 1):
