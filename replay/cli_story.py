@@ -13,7 +13,7 @@ from schemas.record import Record
 
 HEADING = f"{'seq':>7} {'at (s)':>13} {'actor':<16} {'kind':<23} {'cause':>8}  what"
 
-_OfWorker = ev.WorkerUnreachable | ev.WorkerLost | ev.WorkerDrained
+_OfWorker = ev.WorkerUnreachable | ev.WorkerDisappeared | ev.WorkerLost | ev.WorkerDrained
 
 
 def kind(event: AnyEvent) -> str:
@@ -105,6 +105,7 @@ class Story:
             ev.ProgressReported: self._progressed,
             ev.TaskStopped: self._stopped,
             ev.WorkerUnreachable: self._worker,
+            ev.WorkerDisappeared: self._worker,
             ev.WorkerLost: self._worker,
             ev.WorkerDrained: self._worker,
         }

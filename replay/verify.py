@@ -36,6 +36,8 @@ from schemas.events import (
     LeaderElected,
     TimerFired,
     UnknownEvent,
+    WorkerDisappeared,
+    WorkerRegistered,
     WorkerReturned,
     WorkerUnreachable,
 )
@@ -46,7 +48,7 @@ from services.runtime.file_log import DamagedLogError, Ending, read_log
 from services.worker.core import WorkerCore
 
 #: What a service's shell itself sees and reports, no core having asked.
-_OF_SHELLS = (WorkerUnreachable, WorkerReturned)
+_OF_SHELLS = (WorkerUnreachable, WorkerDisappeared, WorkerRegistered, WorkerReturned)
 #: In a simulation nothing is on its way for longer than this, seconds.
 _IN_FLIGHT_S = 10.0
 #: Records between two calls of ``progress``.

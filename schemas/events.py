@@ -161,7 +161,14 @@ class WorkerRegistered(Event, frozen=True, gc=False, kw_only=True, tag=True):
 
 
 class WorkerReturned(Event, frozen=True, gc=False, kw_only=True, tag=True):
-    """A worker that was unreachable or lost is back."""
+    """A worker that was unreachable, lost or had disappeared is back."""
+
+    worker_id: str
+    reporter: str
+
+
+class WorkerDisappeared(Event, frozen=True, gc=False, kw_only=True, tag=True):
+    """An accelerator is no longer there, by the word of its own service: lost at once."""
 
     worker_id: str
     reporter: str
@@ -446,6 +453,7 @@ AnyEvent = (
     | CancelRequested
     | WorkerRegistered
     | WorkerReturned
+    | WorkerDisappeared
     | TasksStarted
     | ProgressReported
     | TaskStopped

@@ -24,6 +24,7 @@ _WRITES: dict[str, tuple[type[events.Event], ...]] = {
     WORKER: (
         events.WorkerRegistered,
         events.WorkerReturned,
+        events.WorkerDisappeared,
         events.TasksStarted,
         events.ProgressReported,
         events.TaskStopped,

@@ -59,6 +59,7 @@ from schemas.events import (
     ThroughputMeasured,
     ThroughputUnknown,
     TimerFired,
+    WorkerDisappeared,
     WorkerDrained,
     WorkerLost,
     WorkerRegistered,
@@ -116,6 +117,7 @@ class MechanismCore:
             WorkerRegistered: self._register,
             WorkerReturned: self._take_back,
             WorkerUnreachable: self._miss,
+            WorkerDisappeared: self._disappear,
             ThroughputEstimated: self._estimate,
             ThroughputUnknown: self._give_up,
             AllocationComputed: self._allocate,
@@ -236,13 +238,27 @@ class MechanismCore:
         return (Wake(timer, event.since_s + self._config.worker_lost_after_s),)
 
     def _lose(self, timer: str, now: float) -> Sequence[Decision]:
-        """A worker has been unreachable for too long: its jobs go on elsewhere."""
+        """A worker has been unreachable for too long."""
         worker_id, _, since = timer.removeprefix("lost/").rpartition("/")
         if self._workers.missing.get(worker_id) != f"unreachable since {since}":
             return ()
+        return self._give_up_on(worker_id, float(since), now)
+
+    def _disappear(self, event: WorkerDisappeared, now: float) -> Sequence[Decision]:
+        """Its own service says so: there is nothing to wait for."""
+        worker = self._workers.registered.get(event.worker_id)
+        if worker is None or worker.reporter != event.reporter:
+            return ()
+        if self._workers.missing.get(event.worker_id) == "lost":
+            return ()
+        self._planner.stale = True
+        return self._give_up_on(event.worker_id, now, now)
+
+    def _give_up_on(self, worker_id: str, since_s: float, now: float) -> Sequence[Decision]:
+        """A worker is lost: its jobs go on elsewhere."""
         self._workers.miss(worker_id, "lost")
         lost = self._leases.of_worker(worker_id)
-        decisions: list[Decision] = [Emit(WorkerLost(worker_id=worker_id, since_s=float(since)))]
+        decisions: list[Decision] = [Emit(WorkerLost(worker_id=worker_id, since_s=since_s))]
         if lost:
             decisions.append(self._revoke(lost, f"worker {worker_id} is lost"))
         for job_id in dict.fromkeys(job for held in lost for job in sorted(held.running)):

@@ -10,11 +10,11 @@ import asyncio
 import socket
 import sys
 import tomllib
-from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from schemas.events import WorkerRegistered, WorkerReturned
+from schemas.events import WorkerRegistered
 from schemas.record import Record
 from schemas.subjects import is_safe_name
 from services.runtime.actor import Actor
@@ -28,38 +28,10 @@ from services.worker.core import WorkerCore
 from services.worker.emulation import EmulatedHands
 from services.worker.executor import WorkerExecutor
 from services.worker.processes import ProcessHands
+from services.worker.roll_call import RollCall
 from services.worker.view import LogView
 
-_LOOK_EVERY_S = 1.0
 _PROGRESS_INTERVAL_S = 1.0
-
-
-class Presence:
-    """Says that workers are back which the mechanism has missed: who reads this is here."""
-
-    def __init__(self, name: str, view: LogView) -> None:
-        self._name = name
-        self._view = view
-        self._changed = asyncio.Event()
-
-    def observed(self) -> None:
-        """The view has changed."""
-        if self._view.missing:
-            self._changed.set()
-
-    async def run(self, shell: Shell) -> None:
-        """Report each return once, for every time that it was missed."""
-        told: set[str] = set()
-        while True:
-            # Also when nothing changes: what was missed before this process led is missed still.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_EVERY_S):
-                    await self._changed.wait()
-            self._changed.clear()
-            told &= self._view.missing
-            for worker_id in sorted(self._view.missing - told):
-                if shell.report(WorkerReturned(worker_id=worker_id, reporter=self._name)):
-                    told.add(worker_id)
 
 
 def wire(process: Process) -> Service:
@@ -67,7 +39,11 @@ def wire(process: Process) -> Service:
     settings = process.settings.worker
     name = f"worker.{own_name(settings)}"
     view = LogView(name)
-    hands = _hands(name, settings, process, view)
+    try:
+        accelerators = devices.Accelerators(partial(_find, name, settings))
+    except devices.DevicesError as error:
+        raise ConfigError(f"worker.accelerators: {error}") from None
+    hands = _hands(settings, process, view, accelerators)
     executor = WorkerExecutor(
         name,
         hands,
@@ -75,20 +51,20 @@ def wire(process: Process) -> Service:
         process.clock.now,
         graces_s=settings.checkpoint_grace_s + settings.terminate_grace_s,
     )
-    presence = Presence(name, view)
+    roll_call = RollCall(name, accelerators, view, process.logger)
 
     def observe(record: Record) -> None:
         view.take(record)
         executor.observed()
-        presence.observed()
+        roll_call.observed()
 
     actor = Actor(name, WorkerCore(name))
     service = Service(actor, executor, stands_by=False, observe=observe, folds=(view,))
     if isinstance(hands, EmulatedHands):
-        return replace(service, beside=presence.run)
+        return replace(service, beside=lambda shell: roll_call.run(shell.report))
 
     async def beside(shell: Shell) -> None:
-        await asyncio.gather(presence.run(shell), hands.rotate_logs())
+        await asyncio.gather(roll_call.run(shell.report), hands.rotate_logs())
 
     async def close() -> None:
         executor.close()
@@ -113,12 +89,15 @@ def own_name(settings: WorkerSettings) -> str:
 
 
 def _hands(
-    name: str, settings: WorkerSettings, process: Process, view: LogView
+    settings: WorkerSettings,
+    process: Process,
+    view: LogView,
+    accelerators: devices.Accelerators,
 ) -> EmulatedHands | ProcessHands:
-    workers, cuda_ids = _accelerators(name, settings)
     now = process.clock.now
     if settings.tasks == "in_process":
-        return EmulatedHands(workers, view, now, load_s=settings.load_s, save_s=settings.save_s)
+        load_s, save_s = settings.load_s, settings.save_s
+        return EmulatedHands(accelerators.workers, view, now, load_s=load_s, save_s=save_s)
     launch = launcher.Settings(
         folder=Path(settings.folder).absolute(),
         checkpoint_root=Path(settings.checkpoint_root).absolute(),
@@ -128,26 +107,19 @@ def _hands(
         progress_interval_s=_PROGRESS_INTERVAL_S,
         emulated=settings.tasks == "emulated",
     )
-    return ProcessHands(workers, cuda_ids, launch, view, now, process.logger)
+    return ProcessHands(accelerators, launch, view, now, process.logger)
 
 
-def _accelerators(
-    name: str, settings: WorkerSettings
-) -> tuple[list[WorkerRegistered], dict[str, str]]:
-    """The workers, and what CUDA calls each that is real."""
-    address = settings.address or socket.gethostname()
-    try:
-        if not settings.accelerators:
-            found = devices.detected(name, rack=settings.rack, address=address)
-            return list(found.values()), {w.worker_id: cuda for cuda, w in found.items()}
-        types = devices.told(settings.accelerators)
-    except devices.DevicesError as error:
-        raise ConfigError(f"worker.accelerators: {error}") from None
-    workers = devices.imagined(
-        name, types, server_size=settings.server_size, rack=settings.rack, address=address
-    )
+def _find(name: str, settings: WorkerSettings) -> dict[str, tuple[WorkerRegistered, str]]:
+    """The accelerators there are, by NVML or as told: see ``Accelerators``."""
+    where = {"rack": settings.rack, "address": settings.address or socket.gethostname()}
+    if not settings.accelerators:
+        found = devices.detected(name, **where)
+        return {worker.worker_id: (worker, cuda_id) for cuda_id, worker in found.items()}
+    types = devices.told(settings.accelerators)
+    workers = devices.imagined(name, types, server_size=settings.server_size, **where)
     real = settings.tasks == "real"
-    return workers, {w.worker_id: str(i) for i, w in enumerate(workers)} if real else {}
+    return {w.worker_id: (w, str(i) if real else "") for i, w in enumerate(workers)}
 
 
 def _secrets(path: str) -> dict[str, str]:

@@ -25,16 +25,17 @@ from schemas.events import (
     TasksStarted,
     TaskStopped,
     ThroughputMeasured,
+    WorkerDisappeared,
     WorkerRegistered,
 )
 
 
 class DetectWorkers(msgspec.Struct, frozen=True):
-    """Find the accelerators; report each that is new or has changed."""
+    """Find the accelerators; report each that is new, has changed, or is no longer there."""
 
-    ends_with: ClassVar[tuple[type[Event], ...]] = (WorkerRegistered,)
+    ends_with: ClassVar[tuple[type[Event], ...]] = (WorkerRegistered, WorkerDisappeared)
     #: Others may follow the one that ends it: what a crash cuts off, the next start detects anew.
-    reports: ClassVar[tuple[type[Event], ...]] = (WorkerRegistered,)
+    reports: ClassVar[tuple[type[Event], ...]] = (WorkerRegistered, WorkerDisappeared)
     #: Nor need it have an end: where nothing is new, it reports nothing.
     of_one_start: ClassVar[bool] = True
     reporter: str
@@ -106,6 +107,7 @@ class WorkerCore:
             ClusterConfigured: self._configure,
             LeaderElected: self._start,
             WorkerRegistered: self._register,
+            WorkerDisappeared: self._forget,
             RoundScheduled: self._run_round,
             LeasesChanged: self._change,
         }
@@ -132,6 +134,12 @@ class WorkerCore:
     def _register(self, event: WorkerRegistered) -> Sequence[Decision]:
         if event.reporter == self._name:
             self._workers[event.worker_id] = event
+        return ()
+
+    def _forget(self, event: WorkerDisappeared) -> Sequence[Decision]:
+        """Should it be back at the next start, it is to be reported anew."""
+        if event.reporter == self._name:
+            self._workers.pop(event.worker_id, None)
         return ()
 
     def _run_round(self, event: RoundScheduled) -> Sequence[Decision]:

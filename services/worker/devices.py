@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from schemas.events import WorkerRegistered
@@ -16,14 +18,54 @@ class DevicesError(Exception):
     """The accelerators cannot be had; the message says why, and what would help."""
 
 
-def told(text: str) -> list[str]:
-    """Worker types of ``v100=2,k80=1``, one for each accelerator.
+class Accelerators:
+    """What accelerators a worker service has, looked at from time to time.
+
+    Parameters
+    ----------
+    find : {worker id: (its registration, what CUDA calls it; empty if imagined)} of those there are
 
     Raises
     ------
     DevicesError
-        It is no such list.
+        They cannot be found.
     """
+
+    def __init__(self, find: Callable[[], Mapping[str, tuple[WorkerRegistered, str]]]) -> None:
+        self._find = find
+        #: {worker id: what CUDA calls it} of all that were ever there.
+        self.cuda_ids: dict[str, str] = {}
+        #: Those that were there when they were last looked at.
+        self.workers: tuple[WorkerRegistered, ...] = ()
+        self.look()
+
+    def look(self) -> tuple[WorkerRegistered, ...]:
+        """Those there are now.
+
+        Raises
+        ------
+        DevicesError
+            That cannot be said.
+        """
+        found = self._find()
+        self.cuda_ids |= {worker_id: cuda_id for worker_id, (_, cuda_id) in found.items()}
+        self.workers = tuple(worker for worker, _ in found.values())
+        return self.workers
+
+
+def told(text: str) -> list[str]:
+    """Worker types of ``v100=2,k80=1``, or of the file ``@FILE`` that says so, one for each.
+
+    Raises
+    ------
+    DevicesError
+        It is no such list, or the file cannot be read.
+    """
+    if text.startswith("@"):
+        try:
+            text = Path(text[1:]).read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise DevicesError(f"{text[1:]}: {error}") from None
     types: list[str] = []
     for part in text.split(","):
         found = re.fullmatch(r"\s*([A-Za-z0-9_-]{1,64})\s*=\s*([0-9]{1,6})\s*", part)
@@ -68,7 +110,7 @@ def imagined(
 
 
 def detected(service: str, *, rack: str, address: str) -> dict[str, WorkerRegistered]:
-    """{CUDA id: worker} of the NVIDIA accelerators of this server.
+    """{CUDA id: worker} of the NVIDIA accelerators of this server, without those that are broken.
 
     Raises
     ------
@@ -82,14 +124,18 @@ def detected(service: str, *, rack: str, address: str) -> dict[str, WorkerRegist
             "nvidia-ml-py is not installed, so accelerators cannot be detected: install it, "
             "or name them (worker.accelerators = 'v100=2')"
         ) from None
+    found = {}
     try:
+        # Each time anew: it counts the accelerators that there were when it was initialised.
         pynvml.nvmlInit()
-        count = pynvml.nvmlDeviceGetCount()
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(count)]
-        found = {
-            _text(pynvml.nvmlDeviceGetUUID(handle)): _worker(pynvml, handle, service, rack, address)
-            for handle in handles
-        }
+        try:
+            for index in range(pynvml.nvmlDeviceGetCount()):
+                with suppress(pynvml.NVMLError):
+                    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                    worker = _worker(pynvml, handle, service, rack, address)
+                    found[_text(pynvml.nvmlDeviceGetUUID(handle))] = worker
+        finally:
+            pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
         raise DevicesError(f"NVML finds no accelerator: {error}") from None
     if not found:

@@ -27,6 +27,7 @@ from schemas.events import (
     TasksStarted,
     TaskStopped,
     ThroughputMeasured,
+    WorkerDisappeared,
 )
 from services.worker.core import DetectWorkers, RunProfile, RunRound, StopTask
 from services.worker.hands import Counts, Hands, Task
@@ -166,8 +167,16 @@ class WorkerExecutor:
 
     async def _detect(self, effect: DetectWorkers, report: Report) -> None:
         known = set(effect.known)
-        for n, worker in enumerate(w for w in self._hands.detect() if w not in known):
-            report(n, worker)
+        found = self._hands.detect()
+        there = {worker.worker_id for worker in found}
+        news: list[AnyEvent] = [worker for worker in found if worker not in known]
+        news += [
+            WorkerDisappeared(worker_id=worker.worker_id, reporter=self._name)
+            for worker in effect.known
+            if worker.worker_id not in there
+        ]
+        for n, event in enumerate(news):
+            report(n, event)
         await self._hands.end_strays(lambda lease_id, _: lease_id in self._held)
 
     async def _profile(self, effect: RunProfile, report: Report) -> None:

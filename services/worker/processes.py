@@ -23,6 +23,7 @@ from pathlib import Path
 from schemas.domain import Lease, TaskSpec
 from schemas.events import WorkerRegistered
 from schemas.subjects import is_safe_name
+from services.worker.devices import Accelerators
 from services.worker.hands import Counts, Ending, Task
 from services.worker.launch import FOLDER_VARIABLE, Launcher, LaunchError, Settings, last_line
 from services.worker.lease_socket import Agreeable, LeaseSocket, Logger, Report
@@ -58,29 +59,26 @@ class ProcessHands:
 
     Parameters
     ----------
-    workers : the accelerators there are
-    devices : {worker id: what CUDA calls it}, empty where they are imagined
+    accelerators : what the tasks run on
     view, now : fold of the log, and log time
     """
 
     def __init__(
         self,
-        workers: Sequence[WorkerRegistered],
-        devices: Mapping[str, str],
+        accelerators: Accelerators,
         settings: Settings,
         view: LogView,
         now: Callable[[], float],
         logger: Logger,
     ) -> None:
-        self._workers = tuple(workers)
-        self._own = {worker.worker_id for worker in workers}
+        self._accelerators = accelerators
         socket = LeaseSocket(
             settings.folder / "lease.sock",
             self._hear,
             logger,
             unknown_lease_patience_s=_RESTORED_WITHIN_S,
         )
-        launcher = Launcher(settings, devices, view, socket.path)
+        launcher = Launcher(settings, accelerators.cuda_ids, view, socket.path)
         self._tools = Tools(launcher, socket, view, now, settings)
         self._tasks: dict[_Key, ProcessTask] = {}
         #: What a dead process of this service has left: {task: {rank: pid}}
@@ -121,7 +119,7 @@ class ProcessHands:
 
     def detect(self) -> Sequence[WorkerRegistered]:
         """See ``Hands``."""
-        return self._workers
+        return self._accelerators.workers
 
     def measure(self, lease: Lease) -> Sequence[float] | None:
         """See ``Hands``: the table's word where accelerators are imagined; others have none."""
@@ -141,7 +139,8 @@ class ProcessHands:
         self, lease: Lease, spec: TaskSpec, starts_at_s: float, ends_at_s: float, *, fresh: bool
     ) -> Task:
         """See ``Hands``."""
-        ranks = [rank for rank, worker in enumerate(lease.worker_ids) if worker in self._own]
+        own = self._accelerators.cuda_ids
+        ranks = [rank for rank, worker in enumerate(lease.worker_ids) if worker in own]
         task = ProcessTask(self._tools, lease, spec, ranks, ends_at_s)
         key = (lease.lease_id, spec.job_id)
         self._tasks[key] = task

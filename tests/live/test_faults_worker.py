@@ -25,6 +25,7 @@ from schemas.events import (
     TasksStarted,
     TaskStopped,
     WorkerLost,
+    WorkerRegistered,
     WorkerReturned,
 )
 from services.worker.processes import tasks_under
@@ -196,3 +197,57 @@ def test_a_server_that_dies_while_a_checkpoint_is_written(tmp_path: Path) -> Non
         words.close()
 
     asyncio.run(run())
+
+
+def test_accelerators_that_disappear_and_return(tmp_path: Path) -> None:
+    """Of eight, two go with jobs on them: these go on elsewhere, until the two are back."""
+    there = tmp_path / "accelerators"
+
+    def set_there(count: int) -> None:
+        new = tmp_path / "accelerators.new"
+        new.write_text(f"v100={count}")
+        new.rename(there)
+
+    async def run() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            set_there(8)
+            cluster.start_workers(f"@{there}")
+            await cluster.configure(round_s=2.0)
+            for number in range(8):
+                await cluster.submit(f"job-{number}", steps=400.0)
+            await cluster.until(lambda _: started(cluster) == 8)
+            set_there(6)
+            await cluster.until_count(WorkerLost, 2)
+            cluster.kill("worker-a")
+            await restart(cluster, "worker-a")
+            await cluster.until_count(JobCompleted, 6)
+            set_there(8)
+            await cluster.until_count(JobCompleted, 8)
+            await cluster.submit("last", steps=10.0)
+            await cluster.until_count(JobCompleted, 9)
+            await cluster.check_log()
+            check_never_leased_while_lost(cluster)
+
+    asyncio.run(run())
+
+
+def started(cluster: Cluster) -> int:
+    """How many leases have started."""
+    return sum(len(event.lease_ids) for event in cluster.events(TasksStarted))
+
+
+def check_never_leased_while_lost(cluster: Cluster) -> None:
+    """No plan grants or renews what is on a lost worker."""
+    lost: set[str] = set()
+    on: dict[str, tuple[str, ...]] = {}
+    for record in cluster.records:
+        event = record.event
+        if isinstance(event, WorkerLost):
+            lost.add(event.worker_id)
+        elif isinstance(event, WorkerReturned | WorkerRegistered):
+            lost.discard(event.worker_id)
+        elif isinstance(event, RoundScheduled):
+            on |= {lease.lease_id: lease.worker_ids for lease in event.granted}
+            held = [*event.renewed, *(lease.lease_id for lease in event.granted)]
+            assert lost.isdisjoint(w for lease_id in held for w in on[lease_id])
+    assert not lost

@@ -9,6 +9,7 @@ from schemas.events import (
     DrainRequested,
     JobRequeued,
     LeasesChanged,
+    WorkerDisappeared,
     WorkerDrained,
     WorkerLost,
     WorkerReturned,
@@ -110,6 +111,38 @@ def test_missed_again_before_it_is_back_it_is_lost_no_later() -> None:
     lost = told(core, 150.0, timer("lost/v100-0/30.0", 150.0))
     assert lost[0] == Emit(WorkerLost(worker_id="v100-0", since_s=30.0))
     assert miss(core, "v100-0", 200.0) == []
+
+
+def test_a_worker_that_has_disappeared_is_lost_at_once() -> None:
+    """By its own service's word only, and once; it is leased no more until it returns."""
+    core = running(2, "a")
+    stranger = WorkerDisappeared(worker_id="v100-0", reporter="worker.stranger")
+    assert told(core, 20.0, stranger) == []
+    gone = WorkerDisappeared(worker_id="v100-0", reporter=REPORTER)
+    assert told(core, 30.0, gone) == [
+        Emit(WorkerLost(worker_id="v100-0", since_s=30.0)),
+        Emit(LeasesChanged(round_id=1, revoked=("r1-0",), reason="worker v100-0 is lost")),
+        Emit(
+            JobRequeued(
+                job_id="a", steps=0.0, attempt=0, not_before_s=30.0, reason="worker v100-0 is lost"
+            )
+        ),
+    ]
+    assert told(core, 31.0, gone) == []
+    assert plan(core, 2, 360.0).granted[0].worker_ids == ("v100-1",)
+    told(core, 370.0, progress(1))
+    told(core, 380.0, job("b"))
+    is_back(core, "v100-0", 400.0)
+    assert plan(core, 3, 720.0).granted[0].worker_ids == ("v100-0",)
+
+
+def test_a_missed_worker_that_has_disappeared_is_not_lost_twice() -> None:
+    """The timer of its absence is void."""
+    core = running(1, "a")
+    miss(core, "v100-0", 30.0)
+    gone = told(core, 40.0, WorkerDisappeared(worker_id="v100-0", reporter=REPORTER))
+    assert gone[0] == Emit(WorkerLost(worker_id="v100-0", since_s=40.0))
+    assert told(core, 150.0, timer("lost/v100-0/30.0", 150.0)) == []
 
 
 def test_unknown_workers_are_not_missed() -> None:

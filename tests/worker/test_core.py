@@ -10,6 +10,7 @@ from schemas.events import (
     LeaderElected,
     LeasesChanged,
     RoundScheduled,
+    WorkerDisappeared,
     WorkerRegistered,
 )
 from services.worker.core import DetectWorkers, RunRound, StopTask, WorkerCore
@@ -75,7 +76,7 @@ def told(core: WorkerCore, *events: AnyEvent) -> list[Decision]:
 
 
 def test_at_each_start_it_looks_for_accelerators_and_says_what_it_knows() -> None:
-    """Known are its own, by name, as last registered; other services' workers are not."""
+    """Known are its own that have not disappeared, by name, as last registered."""
 
     def registered(worker_id: str, reporter: str, memory_gib: float) -> WorkerRegistered:
         return WorkerRegistered(
@@ -93,6 +94,9 @@ def test_at_each_start_it_looks_for_accelerators_and_says_what_it_knows() -> Non
     assert told(core, ELECTED) == [
         Run(DetectWorkers(NAME, (registered("w1", NAME, 16.0), registered("w2", NAME, 32.0))))
     ]
+    told(core, WorkerDisappeared(worker_id="w1", reporter=NAME))
+    told(core, WorkerDisappeared(worker_id="w2", reporter=OTHER))
+    assert told(core, ELECTED) == [Run(DetectWorkers(NAME, (registered("w2", NAME, 32.0),)))]
 
 
 def test_a_round_is_one_effect_with_the_leases_of_its_own_workers() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
 import pytest
 
-from services.worker.devices import DevicesError, imagined, told, type_of
+from services.worker.devices import DevicesError, detected, imagined, told, type_of
 
 
 def test_a_list_of_types_is_one_entry_an_accelerator() -> None:
@@ -52,3 +56,58 @@ def test_all_imagined_workers_share_one_server_by_default() -> None:
 def test_a_product_name_has_a_worker_type(product: str, worker_type: str) -> None:
     """The model, in lower case, without maker, form factor and memory."""
     assert type_of(product) == worker_type
+
+
+def test_a_list_can_be_a_file_s(tmp_path: Path) -> None:
+    """As it stands now; one that cannot be read is named."""
+    path = tmp_path / "accelerators"
+    with pytest.raises(DevicesError, match=f"{path}: .*No such file"):
+        told(f"@{path}")
+    path.write_text("v100=2\n")
+    assert told(f"@{path}") == ["v100", "v100"]
+    path.write_text("v100=1\n")
+    assert told(f"@{path}") == ["v100"]
+
+
+def nvml(*broken: int) -> ModuleType:
+    """NVML as on a server of three accelerators, some of which have fallen off their bus."""
+
+    class NVMLError(Exception):
+        pass
+
+    def handle(index: int) -> int:
+        if index in broken:
+            raise NVMLError("GPU is lost")
+        return index
+
+    module = ModuleType("pynvml")
+    module.__dict__.update(
+        NVMLError=NVMLError,
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetCount=lambda: 3,
+        nvmlDeviceGetHandleByIndex=handle,
+        nvmlDeviceGetUUID=lambda index: f"GPU-{index}",
+        nvmlDeviceGetName=lambda _: b"NVIDIA H200",
+        nvmlDeviceGetPciInfo=lambda index: SimpleNamespace(busId=f"0000:{index}A:00.0"),
+        nvmlDeviceGetMemoryInfo=lambda _: SimpleNamespace(total=141 << 30),
+    )
+    return module
+
+
+def test_a_broken_accelerator_is_not_there_and_the_others_are_who_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An id is the slot's; without any left, that is said."""
+    monkeypatch.setitem(sys.modules, "pynvml", nvml())
+    whole = detected("worker.a", rack="", address="")
+    assert [(w.worker_id, w.worker_type, w.memory_gib) for w in whole.values()] == [
+        (f"a-0000-{index}a-00-0", "h200", 141.0) for index in range(3)
+    ]
+    monkeypatch.setitem(sys.modules, "pynvml", nvml(1))
+    assert detected("worker.a", rack="", address="") == {
+        cuda_id: worker for cuda_id, worker in whole.items() if cuda_id != "GPU-1"
+    }
+    monkeypatch.setitem(sys.modules, "pynvml", nvml(0, 1, 2))
+    with pytest.raises(DevicesError, match="finds no accelerator"):
+        detected("worker.a", rack="", address="")

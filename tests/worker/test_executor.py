@@ -23,6 +23,7 @@ from schemas.events import (
     TasksStarted,
     TaskStopped,
     ThroughputTableImported,
+    WorkerDisappeared,
     WorkerRegistered,
 )
 from schemas.record import Record
@@ -345,3 +346,11 @@ def test_workers_that_are_known_are_not_reported_again() -> None:
 
     bench = on_bench(work)
     assert [event.worker_id for event in bench.events(WorkerRegistered)] == ["w0", "w1", "w1"]
+
+
+def test_a_worker_that_is_known_and_not_there_has_disappeared() -> None:
+    """What was taken out while the service was away is said at its next start."""
+    gone = WorkerRegistered(worker_id="w2", worker_type="v100", server_id="s", reporter=NAME)
+    bench = on_bench(lambda b: b.executor.carry_out(DetectWorkers(NAME, (gone,)), b.report))
+    assert bench.events(WorkerDisappeared) == [WorkerDisappeared(worker_id="w2", reporter=NAME)]
+    assert [n for _, n, _ in bench.reports] == [0, 1, 2]
