@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 import msgspec
 
 from replay.driver import Outcome, Report
-from replay.servers import Servers
 from schemas.decisions import Effect
 from schemas.domain import Lease, TaskProgress, TaskSpec
 from schemas.events import (
@@ -27,6 +26,7 @@ from schemas.events import (
     ThroughputMeasured,
     WorkerRegistered,
 )
+from schemas.servers import Servers
 from services.worker.core import DetectWorkers, RunProfile, RunRound, StopTask
 
 #: ``n`` of a round's last report: after every other at the same instant.

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 import msgspec
 
 from replay.cluster import Rates
-from replay.servers import Servers
 from replay.simulate import table_rates
 from schemas.domain import UNCONSOLIDATED, JobSpec, Lease, TaskProgress, TaskSpec, ThroughputRow
 from schemas.events import (
@@ -30,6 +29,7 @@ from schemas.events import (
     ThroughputTableImported,
     WorkerRegistered,
 )
+from schemas.servers import Servers
 from services.estimator.tables import ThroughputTable
 
 #: Relative difference that sums of floats may make.

@@ -6,11 +6,13 @@ Whom it believes is a setting (``ClusterConfigured.estimator``):
 - ``declared``: the owner first. What an owner says is a claim: it is believed until measured,
   then checked, corrected, and said to be untrue if it is.
 - ``learned``: tables; a job that none knows runs on a provisional estimate while a few profiles of
-  it are taken, is then matched with a reference job, and has that one's pairs in proportion.
+  it are taken, and is then matched with a reference job and has that one's pairs in proportion; or
+  it is the first of a class of its own.
 
 But for ``oracle``, whatever real leases show corrects all of it: a class if the job's type is
-believed (``References``), else the job alone (``JobEstimate``). Pairs are published between
-classes, never between jobs. What is heavy is an effect (``effects.py``, ``learning.py``).
+believed (``References``), else the job alone (``JobEstimate``); and always classes beside each
+other. Pairs are published between classes, never between jobs. What is heavy is an effect
+(``effects.py``, ``learning.py``).
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from schemas.events import (
 )
 from services.estimator.effects import Fingerprint, MeasuredCell, PlanProfiles
 from services.estimator.jobs import JobEstimate, capped
-from services.estimator.meter import Meter, Reading
+from services.estimator.meter import Meter, PairReading, Reading
 from services.estimator.rates import MovingRate, rates_of
 from services.estimator.references import ClassKey, References
 
@@ -108,6 +110,7 @@ class EstimatorCore:
         return ()
 
     def _register(self, event: WorkerRegistered) -> Sequence[Decision]:
+        self._meter.register(event)
         if event.worker_type in self._worker_types:
             return ()
         self._worker_types = tuple(sorted((*self._worker_types, event.worker_type)))
@@ -260,8 +263,10 @@ class EstimatorCore:
                 job_id=job.spec.job_id,
                 scale_factor=job.spec.scale_factor,
                 references=references,
+                learned=self._references.learned(job.spec.scale_factor),
                 worker_types=self._worker_types,
                 measured=tuple(job.profiled),
+                own_class=self._own_class(job.spec),
             )
             return (Run(effect),)
         for worker_type, rate in sorted(alone.items()):
@@ -278,7 +283,15 @@ class EstimatorCore:
             return ()
         job.learned(event)
         key = (event.row.job_type, event.row.scale_factor)
+        if event.row.beside and key not in self._references.alone:
+            self._references.learn(event.row)
         return self._references.publish(key) if key in self._references.alone else ()
+
+    def _own_class(self, spec: JobSpec) -> str:
+        """What to call the class that a job may be the first of."""
+        if self._config.trust_job_types and spec.job_type:
+            return spec.job_type
+        return f"like {spec.job_id}"
 
     # --- real leases -----------------------------------------------------------------------------
 
@@ -290,12 +303,13 @@ class EstimatorCore:
     def _reported(self, event: ProgressReported | TaskStopped) -> Sequence[Decision]:
         if self._config.estimator == "oracle":
             return ()
-        return [
-            decision
-            for reading in self._meter.read(event)
-            if reading.job_id in self._jobs
-            for decision in self._take(self._jobs[reading.job_id], reading)
-        ]
+        decisions: list[Decision] = []
+        for reading in self._meter.read(event):
+            if isinstance(reading, PairReading):
+                self._take_pair(reading)
+            elif reading.job_id in self._jobs:
+                decisions += self._take(self._jobs[reading.job_id], reading)
+        return [*decisions, *self._references.publish_stale()]
 
     def _take(self, job: JobEstimate, reading: Reading) -> Sequence[Decision]:
         spec, tolerance = job.spec, self._config.estimate_tolerance
@@ -320,6 +334,29 @@ class EstimatorCore:
             return decisions
         job.measured(reading.worker_type, reading.steps_per_s)
         return self._correct(job)
+
+    def _take_pair(self, reading: PairReading) -> None:
+        """Two jobs have shared workers: what their classes would have made is known better now."""
+        jobs = [self._jobs[job_id] for job_id in reading.job_ids if job_id in self._jobs]
+        if len(jobs) < 2:
+            return
+        keys, rates = [], []
+        for job, rate in zip(jobs, reading.steps_per_s, strict=True):
+            key = (job.job_class if job.source else job.spec.job_type, job.spec.scale_factor)
+            of_class = self._references.rates(key).get(reading.worker_type, 0.0)
+            own = job.rates.get(reading.worker_type, MovingRate(of_class))
+            hearsay = job.source == "declared" and not own.count
+            if of_class <= 0 or own.value <= 0 or hearsay:
+                return
+            keys.append(key)
+            rates.append(rate * of_class / own.value)
+        self._references.measure_pair(
+            (keys[0], keys[1]),
+            reading.worker_type,
+            (rates[0], rates[1]),
+            reading.seconds,
+            self._config.estimate_tolerance,
+        )
 
     def _correct(self, job: JobEstimate) -> Sequence[Decision]:
         """Publish what measurement makes of a job with an estimate of its own, if it is news."""

@@ -36,14 +36,18 @@ class MeasuredCell(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
-    """Find the reference that a profiled job is like."""
+    """Find the class that a profiled job is like, or say what it is if there is none."""
 
     ends_with: ClassVar[tuple[type[Event], ...]] = (ThroughputEstimated,)
     job_id: str
     scale_factor: int
     references: tuple[ThroughputRow, ...]
+    #: Classes of the scale factor that were made of jobs like no reference.
+    learned: tuple[ThroughputRow, ...] = ()
     worker_types: tuple[str, ...]
     measured: tuple[MeasuredCell, ...]
+    #: What its own class is to be called, if it is the first of one.
+    own_class: str
 
 
 def carry_out(effect: PlanProfiles | Fingerprint) -> ProfileRequested | ThroughputEstimated:

@@ -139,38 +139,57 @@ class Library:
     def match(self, measured: Measured) -> Match:
         """The reference that a job is most like, and what follows for the job."""
         completed, variance = self.complete(measured)
-        squares = np.where(self.known, (self.values - completed) ** 2, 0.0)
-        distances = squares.sum(1) / self.known.sum(1).clip(1)
+        distances = self.distances(completed)
         nearest = int(distances.argmin())
-        doubt = NOISE**2 + variance.mean()
+        doubt = NOISE**2 + float(variance.mean())
         likelihoods = np.exp((distances[nearest] - distances) / doubt)
-        alone = self._alone(measured, nearest)
-        ratios = [
-            alone[worker_type] / reference
-            for worker_type, reference in zip(self.worker_types, self.alone[nearest], strict=True)
-            if reference > 0 and alone.get(worker_type, 0.0) > 0
-        ]
-        return Match(
-            job_type=self.job_types[nearest],
-            confidence=float(1.0 / likelihoods.sum()),
-            multiplier=float(np.exp(np.mean(np.log(ratios)))) if ratios else 1.0,
-            alone=alone,
-        )
+        confidence = float(1.0 / likelihoods.sum())
+        rates = zip(self.worker_types, self.alone[nearest].tolist(), strict=True)
+        return taken_for(self.job_types[nearest], confidence, dict(rates), measured)
 
-    def _alone(self, measured: Measured, nearest: int) -> dict[str, float]:
-        """Isolated steps/s on each type: measured, or the reference's in proportion."""
-        found = {
-            worker_type: measured[worker_type, ""][0]
-            for worker_type in self.worker_types
-            if (worker_type, "") in measured
-        }
-        reference = dict(zip(self.worker_types, self.alone[nearest].tolist(), strict=True))
-        logs = [np.log(rate / reference[t]) for t, rate in found.items() if rate * reference[t] > 0]
-        scale = float(np.exp(np.mean(logs))) if logs else 1.0
-        for worker_type, rate in reference.items():
-            if worker_type not in found and rate == rate:  # noqa: PLR0124 - false for NaN alone
-                found[worker_type] = rate * scale
+    def distances(self, row: Floats) -> Floats:
+        """(references,) mean square difference of each from a fingerprint, (columns,)."""
+        squares = np.where(self.known, (self.values - row) ** 2, 0.0)
+        found: Floats = squares.sum(1) / self.known.sum(1).clip(1)
         return found
+
+    def apart(self, measured: Measured, other: Measured) -> float:
+        """Root mean square difference of two jobs' fingerprints, of pairs measured of both; or 0.
+
+        What was measured of one reference is all of its row: see ``cells_of``.
+        """
+        (one, of_one), (two, of_two) = self.fingerprint(measured), self.fingerprint(other)
+        both = (of_one & of_two)[0, : 2 * self.num_pairs]
+        apart = (one - two)[0, : 2 * self.num_pairs][both]
+        return float(np.sqrt(np.mean(apart**2))) if both.any() else 0.0
+
+
+def taken_for(
+    job_type: str, confidence: float, rates: Mapping[str, float], measured: Measured
+) -> Match:
+    """A job taken for one of a class, whose isolated steps/s on each type are ``rates``."""
+    found = {t: rate for (t, beside), (rate, _) in measured.items() if not beside and t in rates}
+    logs = [np.log(rate / rates[t]) for t, rate in found.items() if rate * rates[t] > 0]
+    scale = float(np.exp(np.mean(logs))) if logs else 1.0
+    for worker_type, rate in rates.items():
+        if worker_type not in found and rate == rate:  # noqa: PLR0124 - false for NaN alone
+            found[worker_type] = rate * scale
+    return Match(job_type, confidence, scale, found)
+
+
+def cells_of(rows: Sequence[ThroughputRow], job_type: str) -> dict[Cell, tuple[float, float]]:
+    """All that rows say of a job type, alone and beside others; a pair may stand in either row."""
+    found: dict[Cell, tuple[float, float]] = {}
+    for row in rows:
+        if row.job_type == job_type:
+            found |= {(cell.worker_type, ""): (cell.steps_per_s, 0.0) for cell in row.alone}
+        for pair in row.beside:
+            both = (pair.steps_per_s, pair.other_steps_per_s)
+            if row.job_type == job_type:
+                found[pair.worker_type, pair.other_job_type] = both
+            elif pair.other_job_type == job_type:
+                found[pair.worker_type, row.job_type] = (both[1], both[0])
+    return found
 
 
 @lru_cache(maxsize=16)

@@ -10,20 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from schemas.servers import fewest
 from services.mechanism.placement import place
 
 #: (index of a server, workers taken of it), for each server that a gang is on.
 Parts = tuple[tuple[int, int], ...]
-
-
-def fewest(workers: int, sizes: Sequence[int]) -> int | None:
-    """The least number of servers, of these sizes, that together have so many workers."""
-    held = 0
-    for count, size in enumerate(sorted(sizes, reverse=True), 1):
-        held += size
-        if held >= workers:
-            return count
-    return None
 
 
 class Room:

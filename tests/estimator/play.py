@@ -123,6 +123,29 @@ class Play:
         report = ProgressReported(reporter=REPORTER, round_id=self._round, rows=(row,))
         return self.tell(plan, report)
 
+    def share_round(self, worker_type: str, **steps_per_s: float) -> list[AnyEvent]:
+        """Two jobs, by id, have a lease together for a round of 100 s."""
+        self._round += 1
+        lease = Lease(
+            lease_id=f"r{self._round}",
+            tasks=tuple(
+                TaskSpec(job_id=job_id, job_type="?", scale_factor=1, total_steps=1e9)
+                for job_id in steps_per_s
+            ),
+            worker_type=worker_type,
+            worker_ids=("w",),
+            reporters=(REPORTER,),
+        )
+        plan = RoundScheduled(
+            round_id=self._round, starts_at_s=0.0, ends_at_s=100.0, granted=(lease,)
+        )
+        rows = []
+        for job_id, rate in steps_per_s.items():
+            self._steps[job_id] = steps = self._steps.get(job_id, 0.0) + 100.0 * rate
+            rows.append(TaskProgress(lease.lease_id, job_id, steps, steps, 100.0))
+        report = ProgressReported(reporter=REPORTER, round_id=self._round, rows=tuple(rows))
+        return self.tell(plan, report)
+
     def asked(self, job_id: str) -> ProfileRequested:
         """The profiles asked for of a job."""
         (request,) = (
@@ -141,3 +164,12 @@ def estimates(events: Sequence[AnyEvent]) -> list[ThroughputEstimated]:
 def rates(estimate: ThroughputEstimated) -> dict[str, float]:
     """{worker type: isolated steps/s} of an estimate."""
     return {cell.worker_type: cell.steps_per_s for cell in estimate.row.alone}
+
+
+def beside(estimate: ThroughputEstimated, other: str) -> dict[str, tuple[float, float]]:
+    """{worker type: steps/s of (the class, the other)} of an estimate."""
+    return {
+        pair.worker_type: (pair.steps_per_s, pair.other_steps_per_s)
+        for pair in estimate.row.beside
+        if pair.other_job_type == other
+    }

@@ -77,6 +77,37 @@ def test_an_unknown_job_runs_on_a_provisional_estimate_until_it_is_matched() -> 
     assert (of_class.job_id, of_class.row.job_type) == ("", KNOWN)
 
 
+def like_none(cell: ProfileCell) -> tuple[float, float] | str:
+    """Profiles of a job as fast as a known one, that never gives way and lets nobody by."""
+    alone, of_other = (TABLE.alone(name, 1, cell.worker_type) for name in (KNOWN, cell.beside))
+    assert alone is not None
+    return (0.98 * alone, 0.02 * of_other) if of_other else (alone, 0.0)
+
+
+def test_a_job_like_no_reference_is_a_reference_from_then_on() -> None:
+    """Its class has its type's name and all pairs; the next of the name is believed, unprofiled."""
+    play = Play(LEARNED, *WORKERS, IMPORTED, submitted(KNOWN, "other"))
+    play.tell(submitted("new"))
+    learned, of_class = estimates(play.profile(play.asked("a"), like_none))
+    assert (learned.row.job_type, of_class.row.job_type) == ("new", "new")
+    assert (of_class.job_id, of_class.source) == ("", "learned")
+    pairs = {pair.other_job_type for pair in of_class.row.beside}
+    assert pairs == {KNOWN, "new"}
+    assert play.tell(submitted("new", "b")) == []
+    assert play.tell(JobCompleted(job_id="a", steps=1.0), submitted("new", "c")) == []
+
+
+def test_where_names_are_not_trusted_the_next_is_found_to_be_alike() -> None:
+    """It is profiled as well, and joins the class of the first."""
+    play = Play(UNNAMED, *WORKERS, IMPORTED)
+    for job_id in ("a", "b"):
+        play.tell(submitted("x", job_id))
+    one, other = (estimates(play.profile(play.asked(j), like_none))[0] for j in ("a", "b"))
+    assert (one.job_id, one.row.job_type) == ("a", "like a")
+    assert (other.job_id, other.row.job_type) == ("b", "like a")
+    assert not other.row.beside
+
+
 def test_jobs_alike_but_for_noise_get_equal_estimates() -> None:
     """Rates within 1 % of the class's are the class's: policies then see one class of jobs."""
     play = Play(LEARNED, *WORKERS, IMPORTED)

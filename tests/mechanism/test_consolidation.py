@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from schemas.domain import Lease
 from schemas.events import ClusterConfigured, RoundScheduled
-from services.mechanism.consolidation import Request, Room, fewest, place_as_priced
+from schemas.servers import fewest
+from services.mechanism.consolidation import Request, Room, place_as_priced
 from services.mechanism.core import MechanismCore
 from tests.mechanism.events import (
     allocation,

@@ -16,8 +16,8 @@ from replay.verify import verify
 from schemas.domain import UNCONSOLIDATED, Lease
 from schemas.events import AllocationComputed, ClusterConfigured, JobCompleted, RoundScheduled
 from schemas.record import Record
+from schemas.servers import fewest
 from services.estimator.tables import ThroughputTable, parse_table
-from services.mechanism.consolidation import fewest
 from services.runtime.log import MemoryLog
 from tests.simulation.scenario import records_of
 
