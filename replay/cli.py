@@ -17,8 +17,10 @@ from typer.core import TyperGroup
 from replay import cli_log, cli_throughputs, cli_trace
 from replay.cli_compare import compare
 from replay.cli_options import InputError, examples
+from replay.cli_report import export, report
 from replay.cli_simulate import simulate
 from replay.cli_sweep import sweep
+from replay.cli_whatif import whatif
 from replay.live import commands as live_commands
 
 OK, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -140,18 +142,45 @@ app.command(
         "gavel sweep experiment.toml", "gavel sweep experiment.toml --on dask=tcp://head:8786"
     )
 )(sweep)
+app.command(
+    epilog=examples(
+        "gavel report run.jsonl.zst",
+        "gavel report experiment-results --out sweep.html --figures figures --format pdf",
+    )
+)(report)
+app.command(epilog=examples("gavel export run.jsonl --perfetto run.trace.json"))(export)
+app.command(
+    epilog=examples(
+        "gavel whatif run.jsonl --policy ftf",
+        "gavel whatif run.jsonl --cluster +v100=8 --plot more.html",
+        "gavel whatif run.jsonl --round 120 --at 4000 --json",
+    )
+)(whatif)
 app.add_typer(cli_log.app, name="log")
 app.add_typer(cli_throughputs.app, name="throughputs")
 app.add_typer(cli_trace.app, name="trace")
 live_commands.add_to(app, cli_log.app)
 
 
-@app.command(epilog=examples("gavel demo"))
-def demo() -> int:
-    """Run two policies over the same jobs on 36 mixed GPUs, and look into the log."""
-    from replay import cli_demo  # noqa: PLC0415 - numpy and the solvers take their time to load
+@app.command(epilog=examples("gavel demo", "gavel demo --simulated"))
+def demo(
+    *,
+    simulated: Annotated[
+        bool, typer.Option("--simulated", help="Two policies on 36 GPUs instead, in seconds.")
+    ] = False,
+    jobs: Annotated[int, typer.Option(min=1, max=100, help="Jobs of the live cluster.")] = 16,
+    round: Annotated[  # noqa: A002 - as the option is called
+        float, typer.Option(min=1.0, help="Seconds a round of it lasts.")
+    ] = 5.0,
+) -> int:
+    """Run a live cluster on imagined GPUs for a minute; then simulate the same, and compare."""
+    if simulated:
+        from replay import cli_demo  # noqa: PLC0415 - numpy and the solvers take time to load
 
-    return cli_demo.run()
+        return cli_demo.run()
+    from replay.live import demo as live_demo  # noqa: PLC0415 - as above
+
+    return live_demo.run(jobs, round)
 
 
 @app.command()

@@ -18,6 +18,7 @@ import msgspec
 
 from replay import cli_run
 from replay.cli_simulate import Request
+from replay.sweep.experiment import OUTPUTS
 from services.runtime.file_log import FileLog
 
 #: Of the rows; raised when a column changes its meaning.
@@ -84,13 +85,13 @@ def inputs(request: Request) -> Row:
     given = {
         name: str(value) if isinstance(value, Path) else value
         for name, value in asdict(request).items()
-        if name not in {"log", "jobs_json", "json", "force"}
+        if name not in OUTPUTS
     }
     gap_s = request.mean_gap
     if request.generate and gap_s is None:
         gap_s = given["mean_gap"] = cli_run.MEAN_GAP_S
     return {
-        "format": FORMAT,
+        "results_format": FORMAT,
         "key": key_of(request),
         "version": code_version(),
         **given,

@@ -29,9 +29,9 @@ from replay.cli_options import InputError
 from replay.cli_simulate import Request
 
 #: Options of ``simulate`` that say where to write, which a sweep decides itself.
-_OUTPUTS = ("log", "jobs_json", "json", "force")
+OUTPUTS = ("log", "jobs_json", "json", "force")
 LOAD = "jobs_per_h"
-KEYS = (*(f.name for f in fields(Request) if f.name not in _OUTPUTS), LOAD)
+KEYS = (*(f.name for f in fields(Request) if f.name not in OUTPUTS), LOAD)
 
 
 class ExperimentError(InputError):

@@ -9,29 +9,35 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import polars as pl
 
 from replay.cli_options import InputError
+from replay.cli_simulate import Request
 from replay.sweep.cell import FORMAT, Row
+from replay.sweep.experiment import LOAD, OUTPUTS
 
-_TEXT, _NUMBER, _COUNT, _FLAG = pl.String, pl.Float64, pl.Int64, pl.Boolean
+_TEXT, _NUMBER, _COUNT = pl.String, pl.Float64, pl.Int64
+_Type = pl.DataType | type[pl.DataType]
+_COLUMN_TYPES: dict[type, _Type] = {bool: pl.Boolean, int: _COUNT, float: _NUMBER}
 
-#: {column: its type}. First what says which cell it is, then what was run, then what it came to.
-COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
+
+def _type_of(hint: object) -> _Type:
+    """The column type of an option; what is no number is text."""
+    kinds = {hint, *get_args(hint)}
+    return next((found for kind, found in _COLUMN_TYPES.items() if kind in kinds), _TEXT)
+
+
+#: {column: its type} of what was run: the options of ``gavel simulate``, and the load.
+INPUTS: dict[str, _Type] = {
+    name: _type_of(hint) for name, hint in get_type_hints(Request).items() if name not in OUTPUTS
+} | {LOAD: _NUMBER}
+#: The same of which cell it is, and of what it came to.
+COLUMNS: dict[str, _Type] = {
     **dict.fromkeys(("key", "version", "error"), _TEXT),
-    "format": _COUNT,
-    **dict.fromkeys(
-        (
-            *("trace", "unknown", "cluster", "servers", "prices", "throughputs", "reference_type"),
-            *("policy", "parameters", "entities", "mode", "window", "checkpoint_seconds"),
-            *("estimator", "claims"),
-        ),
-        _TEXT,
-    ),
-    **dict.fromkeys(("generate", "multi_gpu"), _FLAG),
-    **dict.fromkeys(("mean_gap", "jobs_per_h", "round", "profile_fraction", "noise"), _NUMBER),
-    **dict.fromkeys(("jobs", "seed", "lag", "profile_workers", "references"), _COUNT),
+    "results_format": _COUNT,
+    **INPUTS,
     **dict.fromkeys(
         (
             *("average_jct_s", "median_jct_s", "p99_jct_s", "makespan_s", "utilisation"),
@@ -108,15 +114,15 @@ def _read(file: Path) -> pl.DataFrame:
         found = pl.read_parquet(file)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise ResultsError(f"{file} is no Parquet file: {str(error).splitlines()[0]}") from None
-    if "format" not in found.columns or found["format"].to_list() != [FORMAT]:
-        theirs = found["format"].to_list() if "format" in found.columns else "none"
-        raise ResultsError(
-            f"{file}: format is {theirs}, this release reads [{FORMAT}]: run the sweep again, or "
-            "use the release that wrote it"
-        )
     missing = [column for column in COLUMNS if column not in found.columns]
-    if missing:
+    strange = [column for column in missing if column not in INPUTS]
+    if strange:
+        raise ResultsError(f"{file} has no column {strange[0]!r}: gavel sweep did not write it")
+    if found["results_format"].to_list() != [FORMAT]:
         raise ResultsError(
-            f"{file} has no column {missing[0]!r}: it was not written by gavel sweep"
+            f"{file}: results_format is {found['results_format'].to_list()}, this release reads "
+            f"[{FORMAT}]: run the sweep again, or use the release that wrote it"
         )
+    # An option that there was not when it was written.
+    found = found.with_columns(pl.lit(None).alias(column) for column in missing)
     return found.select(list(COLUMNS)).cast(pl.Schema(COLUMNS))

@@ -165,10 +165,21 @@ def test_results_of_another_kind_are_refused(tmp_path: Path) -> None:
     file.write_text("no table")
     with pytest.raises(ResultsError, match="is no Parquet file"):
         Results(tmp_path).read()
-    for format_, said in ((99, "this release reads"), (1, "has no column")):
-        pl.DataFrame({"format": [format_], "key": ["a"]}).write_parquet(file)
-        with pytest.raises(ResultsError, match=said):
-            Results(tmp_path).read()
+    pl.DataFrame({"key": ["a"]}).write_parquet(file)
+    with pytest.raises(ResultsError, match="has no column"):
+        Results(tmp_path).read()
+    Results(tmp_path).add(run_cell(_SMALL) | {"key": "a", "results_format": 99})
+    with pytest.raises(ResultsError, match="this release reads"):
+        Results(tmp_path).read()
+
+
+def test_results_without_a_newer_option_are_read(tmp_path: Path) -> None:
+    """An option that came later is empty there."""
+    row = run_cell(_SMALL)
+    Results(tmp_path).add(row)
+    file = tmp_path / f"{row['key']}.parquet"
+    pl.read_parquet(file).drop("noise").write_parquet(file)
+    assert Results(tmp_path).read()["noise"].to_list() == [None]
 
 
 def test_a_carrier_that_is_not_there_is_named() -> None:
