@@ -8,13 +8,16 @@ JOBS ?= auto
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint clean
+.PHONY: help demo simulate test bench lint clean
 
 help:  ## what can be made (this list)
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
-demo: $(READY)  ## simulate a small cluster and look at its log
+demo: $(READY)  ## run a live cluster on imagined GPUs for a minute, then simulate the same
 	$(BIN)/gavel demo $(ARGS)
+
+simulate: $(READY)  ## simulate a larger cluster under two policies and look at its log
+	$(BIN)/gavel demo --simulated $(ARGS)
 
 test: $(READY)  ## run all tests (ARGS="-k log" for some)
 	$(BIN)/python -m pytest -q -n $(JOBS) $(ARGS)

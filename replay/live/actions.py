@@ -33,17 +33,16 @@ from replay.live.place import (
     home,
     look,
     read_up,
+    write_log,
 )
 from schemas.events import (
     ClusterConfigured,
     DrainRequested,
     ThroughputTableImported,
 )
-from schemas.record import Draft
 from services.estimator.tables import ThroughputTable
 from services.policy.catalog import needs, resolve
 from services.runtime import config
-from services.runtime.file_log import FileLog
 from services.runtime.jetstream import JetStreamLog
 from services.runtime.live_log import Usage
 from services.runtime.presence import NatsPresence
@@ -335,13 +334,7 @@ def fetch(out: Path, nats: str, cluster: str, *, force: bool) -> int:
     out.unlink(missing_ok=True)
 
     async def work(log: JetStreamLog) -> int:
-        file = FileLog(out)
-        async for record in log.read():
-            actor, cause, index, n = record.record_id
-            draft = Draft(actor, record.epoch, cause, index, n, record.event, record.digest)
-            file.append(draft, record.at)
-        file.close()
-        return file.last_seq
+        return await write_log(log, out)
 
     print(f"{out}: {with_log(work, nats, cluster)} records")
     return OK

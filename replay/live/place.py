@@ -15,6 +15,7 @@ from schemas.events import AnyEvent
 from schemas.record import Draft, Record, digest_of
 from services.runtime import config
 from services.runtime.config import Settings
+from services.runtime.file_log import FileLog
 from services.runtime.jetstream import JetStreamLog
 from services.runtime.live_log import LogUnavailableError
 from services.runtime.service import credentials
@@ -49,15 +50,15 @@ def home() -> Path:
     return Path(os.environ.get("GAVEL_HOME") or Path.home() / ".gavel").absolute()
 
 
-def up_file() -> Path:
+def up_file(folder: Path | None = None) -> Path:
     """Where ``gavel up`` writes about itself."""
-    return home() / "up.json"
+    return (folder or home()) / "up.json"
 
 
-def read_up() -> Up | None:
-    """What runs under this home; None if nothing does."""
+def read_up(folder: Path | None = None) -> Up | None:
+    """What runs under a folder, by default ``home()``; None if nothing does."""
     try:
-        found = msgspec.json.decode(up_file().read_bytes(), type=Up)
+        found = msgspec.json.decode(up_file(folder).read_bytes(), type=Up)
     except (FileNotFoundError, msgspec.MsgspecError):
         return None
     return found if Path(f"/proc/{found.pid}").exists() else None
@@ -103,6 +104,17 @@ async def connected(nats: str = "", cluster: str = "") -> AsyncGenerator[JetStre
         yield log
     finally:
         await log.close()
+
+
+async def write_log(log: JetStreamLog, path: Path) -> int:
+    """Write the whole log to a new file; how many records it has."""
+    file = FileLog(path)
+    async for record in log.read():
+        actor, cause, index, n = record.record_id
+        draft = Draft(actor, record.epoch, cause, index, n, record.event, record.digest)
+        file.append(draft, record.at)
+    file.close()
+    return file.last_seq
 
 
 async def look(log: JetStreamLog) -> Picture:

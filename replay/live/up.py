@@ -54,6 +54,8 @@ _WELL_S = 30.0
 class Options(msgspec.Struct, kw_only=True, frozen=True):
     """What was asked for."""
 
+    #: Folder of the cluster.
+    home: Path = msgspec.field(default_factory=home)
     emulate: str = ""
     server_size: int = 0
     in_process: bool = False
@@ -85,9 +87,11 @@ def check(options: Options) -> ThroughputTable:
             devices.detected("worker.local", rack="", address="")
         except devices.DevicesError as error:
             raise LiveError(f"{error}; --emulate v100=2 imagines some") from None
-    up = read_up()
+    up = read_up(options.home)
     if up is not None:
-        raise LiveError(f"a cluster is up already under {home()} (process {up.pid}): `gavel down`")
+        raise LiveError(
+            f"a cluster is up already under {options.home} (process {up.pid}): `gavel down`"
+        )
     return table
 
 
@@ -118,33 +122,53 @@ async def run(options: Options, table: ThroughputTable) -> None:
     EmbeddedServerError, LogError, OSError
         The log cannot be had.
     """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    with suppress(asyncio.CancelledError):
+        end_when_told()
+        async with running(options, table) as (_, parts):
+            await first(*parts)
+
+
+def end_when_told() -> None:
+    """Have SIGINT and SIGTERM cancel the task that calls this, which ends things in order."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, task.cancel)
+
+
+@asynccontextmanager
+async def running(
+    options: Options, table: ThroughputTable
+) -> AsyncGenerator[tuple[Up, list[asyncio.Task[None]]], None]:
+    """A cluster that is ready, gone after the block; a task of it that ends has failed.
+
+    Raises
+    ------
+    LiveError, EmbeddedServerError, LogError, OSError
+        See ``run``.
+    """
     for folder in ("logs", "worker", "checkpoints"):
-        (home() / folder).mkdir(parents=True, exist_ok=True)
-    with EmbeddedServer(home() / "nats") as server:
+        (options.home / folder).mkdir(parents=True, exist_ok=True)
+    with EmbeddedServer(options.home / "nats") as server:
         up = Up(pid=os.getpid(), url=server.url, cluster="main")
         async with connected(server.url, up.cluster) as log:
             await configure(log, options, table)
         try:
-            async with _services(up, options) as watching:
+            async with _services(up, options) as keepers:
                 watch = asyncio.create_task(server.watch(lambda _: None))
-                ready = asyncio.create_task(_until_ready(up))
-                stopping = asyncio.create_task(stop.wait())
-                await _first(ready, stopping, watch, watching)
-                if ready.done():
-                    ready.result()
+                parts = [watch, *keepers]
+                try:
+                    await first(asyncio.create_task(_until_ready(up, options)), *parts)
                     up.ready = True
-                    _write(up)
-                    await _first(stopping, watch, watching)
-                watch.cancel()
+                    _write(up, options)
+                    yield up, parts
+                finally:
+                    watch.cancel()
         finally:
-            up_file().unlink(missing_ok=True)
+            up_file(options.home).unlink(missing_ok=True)
 
 
-async def _first(*tasks: asyncio.Future[Any]) -> None:
+async def first(*tasks: asyncio.Future[Any]) -> None:
     """Wait for the first; what it failed with is raised."""
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
@@ -176,14 +200,13 @@ async def configure(log: JetStreamLog, options: Options, table: ThroughputTable)
 
 
 @asynccontextmanager
-async def _services(up: Up, options: Options) -> AsyncGenerator[asyncio.Future[Any], None]:
+async def _services(up: Up, options: Options) -> AsyncGenerator[list[asyncio.Task[None]], None]:
     """The services run, and run again when they end; all are gone in the end."""
     for name in SERVICES:
         up.services[name] = ServiceProcess(pid=0, health_port=_free_port())
     keepers = [asyncio.create_task(_keep(name, up, options)) for name in SERVICES]
-    watching: asyncio.Future[Any] = asyncio.gather(*keepers)
     try:
-        yield watching
+        yield keepers
     finally:
         for keeper in keepers:
             keeper.cancel()
@@ -196,7 +219,7 @@ async def _keep(name: str, up: Up, options: Options) -> None:
     while True:
         process = await _start(name, up, options)
         up.services[name].pid = process.pid
-        _write(up)
+        _write(up, options)
         started = time.monotonic()
         try:
             await process.wait()
@@ -232,11 +255,11 @@ async def _start(name: str, up: Up, options: Options) -> asyncio.subprocess.Proc
         "WORKER_ACCELERATORS": options.emulate,
         "WORKER_TASKS": _tasks(options),
         "WORKER_SERVER_SIZE": str(options.server_size),
-        "WORKER_FOLDER": str(home() / "worker"),
-        "WORKER_CHECKPOINT_ROOT": str(home() / "checkpoints"),
+        "WORKER_FOLDER": str(options.home / "worker"),
+        "WORKER_CHECKPOINT_ROOT": str(options.home / "checkpoints"),
         "WORKER_LEAVE_TASKS": "false",
     }
-    with (home() / "logs" / f"{name}.log").open("ab") as lines:
+    with (options.home / "logs" / f"{name}.log").open("ab") as lines:
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",
@@ -257,14 +280,14 @@ def _tasks(options: Options) -> str:
     return "emulated" if options.emulate else "real"
 
 
-async def _until_ready(up: Up) -> None:
+async def _until_ready(up: Up, options: Options) -> None:
     started = time.monotonic()
     for name, service in up.services.items():
         while not await ask(service.health_port, "/ready"):
             if time.monotonic() - started > _READY_S:
                 raise LiveError(
                     f"the {name} service is not ready after {_READY_S:g} s; "
-                    f"see {home() / 'logs' / name}.log"
+                    f"see {options.home / 'logs' / name}.log"
                 )
             await asyncio.sleep(_LOOK_EVERY_S)
 
@@ -276,7 +299,8 @@ def _free_port() -> int:
     return port
 
 
-def _write(up: Up) -> None:
-    partial = up_file().with_suffix(".partial")
+def _write(up: Up, options: Options) -> None:
+    path = up_file(options.home)
+    partial = path.with_suffix(".partial")
     partial.write_bytes(msgspec.json.encode(up))
-    partial.rename(up_file())
+    partial.rename(path)
