@@ -194,6 +194,9 @@ def inject(
     at: Annotated[float, typer.Option(help="All of it so many seconds later.")] = 0.0,
     speed: Annotated[float, typer.Option(help="Live: trace seconds to a second.")] = 1.0,
     prefix: Annotated[str, typer.Option(help="Put before each job id.")] = "",
+    commands: Annotated[
+        bool, typer.Option("--commands", help="Live: run the trace's commands (none are run).")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Live: check all jobs, submit none.")
     ] = False,
@@ -225,5 +228,7 @@ def inject(
     from replay.live import inject as live  # noqa: PLC0415 - the network takes a while to load
 
     trace = work.read(file, reading)
-    request = live.Request(trace=trace, at_s=at, speed=speed, prefix=prefix, dry_run=dry_run)
+    request = live.Request(
+        trace=trace, at_s=at, speed=speed, prefix=prefix, commands=commands, dry_run=dry_run
+    )
     return live.inject(request, nats, cluster_name, json=json)

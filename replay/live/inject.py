@@ -6,13 +6,14 @@ import asyncio
 import json as json_module
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import msgspec
 
 from replay.cli_options import OptionError, seconds
 from replay.live.actions import OK, with_log
-from replay.live.jobs import cannot_run
+from replay.live.jobs import build_job, cannot_run
 from replay.live.picture import Picture
 from replay.live.place import LiveError, append
 from replay.traces.change import renamed
@@ -36,6 +37,8 @@ class Request:
     #: Seconds of the trace to a second.
     speed: float = 1.0
     prefix: str = ""
+    #: Run what the trace's jobs run; without it they are submitted without a command.
+    commands: bool = False
     dry_run: bool = False
 
 
@@ -46,6 +49,8 @@ def inject(request: Request, nats: str, cluster: str, *, json: bool) -> int:
     ------
     OptionError, TraceError
         What was asked makes no sense.
+    JobFileError
+        With ``commands``, a job's environment has what no job's may have.
     LiveError
         A job could never run, or its id is taken by another; or no cluster answers.
     KeyboardInterrupt
@@ -54,13 +59,16 @@ def inject(request: Request, nats: str, cluster: str, *, json: bool) -> int:
     seconds("--at", request.at_s, zero=True)
     seconds("--speed", request.speed)
     trace = renamed(request.trace, request.prefix)
+    arrivals_s = [job.arrival_s for job in trace.jobs]
+    jobs = [_live(job, commands=request.commands) for job in trace.jobs]
+    trace = replace(trace, jobs=jobs)
     _check_events(trace)
 
     async def work(log: JetStreamLog) -> dict[str, int]:
         known = await _jobs_there(log)
         due = [
-            (job.arrival_s, f"client.{job.job_id}", JobSubmitted(job=_live(job)))
-            for job in trace.jobs
+            (at_s, f"client.{job.job_id}", JobSubmitted(job=job))
+            for at_s, job in zip(arrivals_s, jobs, strict=True)
             if job.job_id not in known.jobs
         ]
         _check_jobs(trace, known)
@@ -116,9 +124,9 @@ def _check_jobs(trace: Trace, known: _Known) -> None:
     for job in trace.jobs:
         there = known.jobs.get(job.job_id)
         if there is None:
-            reason = cannot_run(_live(job), known.picture)
+            reason = cannot_run(job, known.picture)
         else:
-            reason = None if there == _live(job) else "its id is another job's (--prefix helps)"
+            reason = None if there == job else "its id is another job's (--prefix helps)"
         if reason is not None:
             wrong.append(f"job {job.job_id}: {reason}")
     if wrong:
@@ -127,9 +135,20 @@ def _check_jobs(trace: Trace, known: _Known) -> None:
         raise LiveError(f"nothing was submitted:\n{shown}{more}")
 
 
-def _live(job: JobSpec) -> JobSpec:
-    """As a job is submitted live: it arrives when it does."""
-    return msgspec.structs.replace(job, arrival_s=0.0)
+def _live(job: JobSpec, *, commands: bool) -> JobSpec:
+    """As a job is submitted live: it arrives when it does, and runs only what it is to run.
+
+    Raises
+    ------
+    JobFileError
+        Its environment has what no job's may have.
+    """
+    job = msgspec.structs.replace(job, arrival_s=0.0)
+    if not commands:
+        return msgspec.structs.replace(job, command="", workdir="", environment={})
+    given = {"job_id": job.job_id, "job_type": job.job_type, "environment": job.environment}
+    build_job(given, (), Path(), f"job {job.job_id}")
+    return job
 
 
 async def _play(

@@ -12,6 +12,7 @@ import math
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -251,29 +252,31 @@ class _Fitting:
         whole = math.ceil(workers)
         if whole != workers:
             repaired.append("part of a worker: scheduled as a whole one")
-        scale_factor = self._scale_factor(whole)
-        if scale_factor is None:
-            return _refused(f"no job type of the table runs on {whole} workers")
-        if scale_factor != whole:
-            repaired.append(f"more workers than job types run on: {scale_factor}, as much longer")
         allowed, unknown = self._allowed(types)
         if types and not allowed and not self._how.any_type:
             return _refused(f"asks for GPU types that the table has not: {'|'.join(types)}")
         if unknown and not self._how.any_type:
             repaired.append("asks for GPU types, some of which the table has not: left to the rest")
-        reference = self._reference(ran_on, repaired)
-        job_types = self._job_types(scale_factor, reference, allowed, model)
-        if not job_types:
+        usual = self._how.reference_type
+        references = dict.fromkeys(each for each in (self._ours(ran_on), usual) if each)
+        for scale_factor, reference in product(self._scale_factors_for(whole), references):
+            job_types = self._job_types(scale_factor, reference, allowed, model)
+            if job_types:
+                break
+        else:
             on = f" and on one of {', '.join(allowed)}" if allowed else ""
-            return _refused(f"no job type runs at {scale_factor} workers on {reference}{on}")
+            return _refused(f"no job type of the table runs on {whole} workers of {usual}{on}")
+        if scale_factor != whole:
+            repaired.append(f"more workers than job types run on: {scale_factor}, as much longer")
+        if ran_on and reference != self._ours(ran_on):
+            repaired.append(f"ran on {ran_on}: its time is taken for that of the reference type")
         return _Choices(scale_factor, whole / scale_factor, job_types, allowed, tuple(repaired))
 
-    def _scale_factor(self, workers: int) -> int | None:
-        """Workers that the table knows jobs on; fewer than asked for where it may be so."""
-        if workers in self._scale_factors:
-            return workers
-        below = [scale for scale in self._scale_factors if scale < workers]
-        return below[-1] if below and self._how.fit == "clamp" else None
+    def _scale_factors_for(self, workers: int) -> list[int]:
+        """Workers to look for job types on, best first: fewer than asked for where it may be."""
+        if self._how.fit == "skip":
+            return [workers]
+        return [scale for scale in reversed(self._scale_factors) if scale <= workers]
 
     def _allowed(self, types: tuple[str, ...]) -> tuple[tuple[str, ...], bool]:
         """Our names of GPU types asked for, and whether some have none."""
@@ -281,15 +284,6 @@ class _Fitting:
             return (), False
         found = [self._ours(each) for each in types]
         return tuple(dict.fromkeys(each for each in found if each)), "" in found
-
-    def _reference(self, ran_on: str, repaired: list[str]) -> str:
-        """The worker type a duration is taken to be on."""
-        if not ran_on:
-            return self._how.reference_type
-        known = self._ours(ran_on)
-        if not known:
-            repaired.append(f"ran on {ran_on}: its time is taken for that of the reference type")
-        return known or self._how.reference_type
 
     def _ours(self, name: str) -> str:
         plain = _plain(name)
