@@ -70,7 +70,7 @@ from services.mechanism.admission import hopeless, refusal
 from services.mechanism.jobs import Jobs
 from services.mechanism.leases import Held, Leases
 from services.mechanism.placement import Workers
-from services.mechanism.planning import Planner, Standing
+from services.mechanism.planning import Planner, Ranking, Standing
 from services.mechanism.priorities import CreditPriorities, ResetPriorities
 from services.mechanism.profiles import Profiles
 
@@ -109,6 +109,8 @@ class MechanismCore:
         self._round = None
         self._armed = None
         self._awaited = set()
+        #: Told how each plan was come to, for those who ask why; it changes nothing here.
+        self.on_ranking: Callable[[Ranking], None] | None = None
         self._handlers: dict[type[Event], Callable[..., Sequence[Decision]]] = {
             ClusterConfigured: self._configure,
             JobSubmitted: self._admit,
@@ -434,7 +436,9 @@ class MechanismCore:
             contiguous = previous is not None
         held = self._leases.in_round(previous.round_id) if previous and contiguous else {}
         standing = Standing(self._config, self._jobs, self._workers, held, round_id)
-        plan = self._planner.plan(standing, starts_at_s)
+        plan, ranking = self._planner.plan(standing, starts_at_s)
+        if self.on_ranking is not None:
+            self.on_ranking(ranking)
         if not (plan.granted or plan.renewed or held):
             return ()
         self._round = plan

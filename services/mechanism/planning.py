@@ -32,6 +32,23 @@ class Standing:
     round_id: int
 
 
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """How a plan was come to, for those who ask why."""
+
+    claims: Claims
+    #: (combinations, worker types) what leases carry as their priority.
+    priority: Floats
+    #: What pairs were sorted by, descending; see ``select``.
+    keys: tuple[Floats, ...]
+    #: Pairs that were served, in that order.
+    choices: Sequence[Choice]
+    #: (pools,) workers that could be leased.
+    capacity: Sequence[int]
+    #: Columns whose gangs must be consolidated, and for one of which there was no room.
+    crowded: frozenset[int]
+
+
 @dataclass(slots=True)
 class Planner:
     """Keeps the claims and the priorities' books from plan to plan."""
@@ -88,8 +105,8 @@ class Planner:
             rows, columns, seconds = zip(*known, strict=True)
             self._priorities.received(rows, columns, seconds)
 
-    def plan(self, standing: Standing, starts_at_s: float) -> RoundScheduled:
-        """Plan the round that starts at ``starts_at_s``."""
+    def plan(self, standing: Standing, starts_at_s: float) -> tuple[RoundScheduled, Ranking]:
+        """Plan the round that starts at ``starts_at_s``; and tell how."""
         claims = self._current_claims(standing, starts_at_s)
         config = standing.config
         running = np.zeros(claims.share.shape)
@@ -108,6 +125,8 @@ class Planner:
             fill=config.fill,
             rooms=rooms,
         )
+        crowded = frozenset(column for column, room in rooms.items() if room.refused)
+        ranking = Ranking(claims, priority, keys, choices, tuple(capacity), crowded)
         rows, columns = [row for row, _ in choices], [column for _, column in choices]
         for column, room in rooms.items():
             if room.refused:
@@ -116,7 +135,7 @@ class Planner:
                 used = np.bincount(claims.pool[columns], claims.scale_factor[rows], pool + 1)
                 capacity[pool] = int(used[pool])
         self._priorities.granted(rows, columns, config.round_duration_s, capacity)
-        return _leases(standing, claims, choices, rooms, priority, starts_at_s)
+        return _leases(standing, claims, choices, rooms, priority, starts_at_s), ranking
 
     def _current_claims(self, standing: Standing, now: float) -> Claims:
         if self._claims is None or self.stale:

@@ -26,8 +26,8 @@ from services.worker.view import LogView
 from tests.simulation.scenario import Scenario, contended, records_of
 
 ACTORS = ("estimator", "policy", "mechanism", WORKER)
-#: What a class makes anew in ``__init__``: no state, and so not declared.
-MADE_ANEW = {"_handlers", "_takes", "_name"}
+#: What a class makes anew in ``__init__``, or is told: no state, and so not declared.
+MADE_ANEW = {"_handlers", "_takes", "_name", "on_ranking"}
 
 
 def _scenario(name: str) -> Scenario:
