@@ -21,6 +21,7 @@ from replay.cli_report import export, report
 from replay.cli_simulate import simulate
 from replay.cli_sweep import sweep
 from replay.cli_whatif import whatif
+from replay.cli_whatif import whatif
 from replay.live import commands as live_commands
 
 OK, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -149,6 +150,13 @@ app.command(
     )
 )(report)
 app.command(epilog=examples("gavel export run.jsonl --perfetto run.trace.json"))(export)
+app.command(
+    epilog=examples(
+        "gavel whatif run.jsonl --policy ftf",
+        "gavel whatif run.jsonl --cluster +v100=8 --plot more.html",
+        "gavel whatif run.jsonl --round 120 --at 4000 --json",
+    )
+)(whatif)
 app.command(
     epilog=examples(
         "gavel whatif run.jsonl --policy ftf",

@@ -1,0 +1,126 @@
+"""``gavel whatif``: a log's jobs once more, with one thing changed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from replay.cli_options import OptionError, new_file, seconds
+
+_PLOTS = (".png", ".pdf", ".html")
+
+
+def whatif(
+    log: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A log file.")
+    ],
+    *,
+    policy: Annotated[str, typer.Option(help="Another policy: one of `gavel policies`.")] = "",
+    parameters: Annotated[
+        str, typer.Option(metavar="NAME=VALUE,...", help="Other parameters of the policy.")
+    ] = "",
+    cluster: Annotated[
+        str,
+        typer.Option(metavar="+TYPE=N,-TYPE=N", help="So many workers more, or fewer, of a type."),
+    ] = "",
+    round: Annotated[  # noqa: A002 - as the option is called
+        float | None, typer.Option(help="Another length of rounds, s.")
+    ] = None,
+    without_entity: Annotated[
+        str, typer.Option(metavar="NAME", help="Leave out an entity's jobs, and those below it.")
+    ] = "",
+    throughputs: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="Steps/s that the log does not have."),
+    ] = None,
+    at: Annotated[
+        int,
+        typer.Option(min=0, metavar="SEQ", help="Change it after this record, not from the start."),
+    ] = 0,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Draw each job's JCT before and after: .png, .pdf, or an .html page."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, no table.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a plot that exists.")] = False,
+) -> int:
+    """Decide a log anew with one thing changed; print what that would have made of it.
+
+    Kept is what came from outside: jobs, cancellations, workers coming and going, how fast tasks
+    ran and how long their checkpoints took. Decided anew is the rest, once as it was and once
+    changed: the difference is the change's. Without a change it shows how exact that is.
+    """
+    if plot is not None:
+        new_file("--plot", plot, force=force)
+        if plot.suffix not in _PLOTS:
+            raise OptionError("--plot", str(plot), f"a file ending in {', '.join(_PLOTS)}")
+    more = _more(cluster) if cluster else {}
+    if round is not None:
+        seconds("--round", round)
+
+    from replay import cli_options, own_policy, views  # noqa: PLC0415 - numpy takes its time
+    from replay.log_source import reader  # noqa: PLC0415 - as above
+    from replay.traces.tables import read_table  # noqa: PLC0415 - as above
+    from replay.whatif import what_if  # noqa: PLC0415 - as above
+    from replay.whatif_change import Change  # noqa: PLC0415 - as above
+    from replay.whatif_show import as_json, jobs_chart, report, table  # noqa: PLC0415 - as above
+
+    own_policy.load(policy)
+    change = Change(
+        policy=policy,
+        parameters=cli_options.parameters("--parameters", parameters) if parameters else {},
+        round_s=round,
+        cluster=more,
+        without_entity=without_entity,
+        table=None if throughputs is None else read_table(throughputs),
+    )
+    asked: dict[str, Any] = {
+        "--policy": policy,
+        "--parameters": parameters,
+        "--cluster": cluster,
+        "--round": round,
+        "--without-entity": without_entity,
+        "--throughputs": throughputs and str(throughputs),
+        "--at": at,
+    }
+    asked = {name: value for name, value in asked.items() if value}
+    words = ", ".join(f"{k.removeprefix('--')} {v}" for k, v in asked.items()) or "nothing changed"
+    with views.job_progress(0, quiet=json, what="deciding anew") as observe:
+        answer = what_if(reader(log), change, at, observe)
+    if json:
+        import msgspec  # noqa: PLC0415 - seldom needed
+
+        print(msgspec.json.format(msgspec.json.encode(as_json(answer, asked))).decode())
+    else:
+        views.out().print(table(answer, words))
+    if plot is not None:
+        from replay.report import page, printed  # noqa: PLC0415 - only where drawn
+
+        if plot.suffix == ".html":
+            plot.write_text(page.render(report(answer, words, log.name)))
+        else:
+            printed.write(
+                [jobs_chart(answer, words, key=plot.stem)], plot.parent, [plot.suffix[1:]]
+            )
+    return 0
+
+
+def _more(text: str) -> dict[str, int]:
+    """Read ``+v100=8,-k80=2`` as numbers of workers more and fewer.
+
+    Raises
+    ------
+    OptionError
+        A part is no such change, or a type comes twice.
+    """
+    found: dict[str, int] = {}
+    for part in text.split(","):
+        parsed = re.fullmatch(r"\s*([+-])([^=+-][^=]*)=([0-9]{1,6})\s*", part)
+        if parsed is None or parsed[2] in found or not int(parsed[3]):
+            expected = "+TYPE=N or -TYPE=N, N from 1, each type once, as in +v100=8,-k80=2"
+            raise OptionError("--cluster", text, expected)
+        found[parsed[2]] = int(parsed[3]) * (1 if parsed[1] == "+" else -1)
+    return found
