@@ -135,27 +135,40 @@ def _jct_h(simulation: Simulation) -> float:
 def test_space_sharing_on_learned_throughputs(table: ThroughputTable, gap_s: float) -> None:
     """A fifth profiled: within 3 % of the oracle's average JCT, and better than no sharing.
 
-    Told, not held to anything: with noise, and with half of the job types never seen before.
+    Also with half of the job types never seen before, whichever half. Told, and held to being
+    better than no sharing only: with noise, and with four job types seen before.
     """
-    names = sorted({job_type for job_type, _ in table.classes()})
-    some = set(random.Random(0).sample(names, len(names) // 2))
-    half = ThroughputTable.from_rows(
-        table.rows([key for key in table.classes() if key[0] in some]), "half of the job types"
-    )
+    halves = [_some_of(table, 13, seed) for seed in range(3)]
     learned: dict[str, Any] = {"estimator": "learned", "trust_job_types": False}
     alone = _jct_h(simulated(table, "las", gap_s))
     oracle = _jct_h(simulated(table, "las:ss", gap_s))
     found = {
         "learned": _jct_h(simulated(table, "las:ss", gap_s, **learned)),
-        "5 % noise": _jct_h(simulated(table, "las:ss", gap_s, **learned, noise=0.05)),
-        "half unseen": _jct_h(simulated(table, "las:ss", gap_s, **learned, believed=half)),
+        **{
+            f"half unseen ({seed})": _jct_h(
+                simulated(table, "las:ss", gap_s, **learned, believed=half)
+            )
+            for seed, half in enumerate(halves)
+        },
     }
+    held_to = tuple(found.values())
+    found["5 % noise"] = _jct_h(simulated(table, "las:ss", gap_s, **learned, noise=0.05))
+    four = _some_of(table, 4, seed=0)
+    found["22 of 26 unseen"] = _jct_h(simulated(table, "las:ss", gap_s, **learned, believed=four))
     told = ", ".join(f"{name} {jct:.2f} ({jct / oracle - 1:+.1%})" for name, jct in found.items())
     print(f"\n  a job every {gap_s:g} s, average JCT in h:")
     print(f"    las {alone:.2f}, las:ss {oracle:.2f}, {told}")
-    assert found["learned"] <= (1 + _LOSS) * oracle
+    assert max(held_to) <= (1 + _LOSS) * oracle
     if oracle < alone:
         assert max(found.values()) < alone
+
+
+def _some_of(table: ThroughputTable, count: int, seed: int) -> ThroughputTable:
+    """So many of the table's job types."""
+    names = sorted({job_type for job_type, _ in table.classes()})
+    some = set(random.Random(seed).sample(names, count))
+    rows = table.rows([key for key in table.classes() if key[0] in some])
+    return ThroughputTable.from_rows(rows, f"{count} job types")
 
 
 #: What every fifth owner says, {worker type: factor on the truth}.
