@@ -42,7 +42,6 @@ _PACED_JOB = Path(__file__).with_name("paced_job.py")
 _SECRET = "secret:"  # noqa: S105 - what stands before the name of one
 #: Where no range is known; below the range that the kernel hands out by itself.
 _PORTS = (20000, 30000)
-_SHOWN = 300
 
 
 class LaunchError(Exception):
@@ -212,14 +211,3 @@ class Launcher:
             "LOCAL_RANK": str(ranks.index(rank)),
             "LOCAL_WORLD_SIZE": str(len(ranks)),
         }
-
-
-def last_line(log: Path) -> str:
-    """The last line that a process has printed, cut to what can be shown."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - 4096))
-            lines = file.read().decode(errors="replace").strip().splitlines()
-    except OSError:
-        return ""
-    return lines[-1][-_SHOWN:] if lines else ""

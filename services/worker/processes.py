@@ -25,13 +25,13 @@ from schemas.events import WorkerRegistered
 from schemas.subjects import is_safe_name
 from services.worker.devices import Accelerators
 from services.worker.hands import Counts, Ending, Task
-from services.worker.launch import FOLDER_VARIABLE, Launcher, LaunchError, Settings, last_line
+from services.worker.launch import FOLDER_VARIABLE, Launcher, LaunchError, Settings
 from services.worker.lease_socket import Agreeable, LeaseSocket, Logger, Report
 from services.worker.ranks import Done, Error, Stopped
 from services.worker.resume import newest_checkpoint
+from services.worker.task_log import cut, last_line
 from services.worker.view import LogView
 
-_LOG_BYTES = 16 << 20
 _LOOK_EVERY_S = 1.0
 #: Less than a starting process waits to be answered.
 _RESTORED_WITHIN_S = 8.0
@@ -110,12 +110,8 @@ class ProcessHands:
         """Keep the newest part of what tasks print; runs until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
-            for task in self._tasks.values():
-                for path in task.folder.glob("rank-*.log"):
-                    if path.stat().st_size > _LOG_BYTES:
-                        # Cut and not moved: the process goes on writing to this very file.
-                        path.with_suffix(".log.1").write_bytes(path.read_bytes()[-_LOG_BYTES:])
-                        os.truncate(path, 0)
+            for task in tuple(self._tasks.values()):
+                await asyncio.to_thread(task.cut_logs)
 
     def detect(self) -> Sequence[WorkerRegistered]:
         """See ``Hands``."""
@@ -157,8 +153,11 @@ class ProcessHands:
         task = self._tasks.pop(key)
         partners = [other for other in self._tasks if other[0] == key[0]]
         for partner in partners:
-            self._tools.launcher.set_pace(self._tasks[partner].lease, [self._tasks[partner].spec])
+            with suppress(OSError):
+                lease, spec = self._tasks[partner].lease, self._tasks[partner].spec
+                self._tools.launcher.set_pace(lease, [spec])
         task.forget()
+        asyncio.get_running_loop().run_in_executor(None, task.cut_logs)
 
     def _hear(self, report: Report) -> None:
         task = self._tasks.get((report.lease_id, report.job_id))
@@ -201,11 +200,16 @@ class ProcessTask:
     def _key(self) -> _Key:
         return (self.lease.lease_id, self.spec.job_id)
 
+    @property
+    def _safely_named(self) -> bool:
+        """Whether its folder is where such folders are."""
+        return all(is_safe_name(name) for name in self._key)
+
     # --- beginning -------------------------------------------------------------------------------
 
     def begin(self, left: Mapping[int, int]) -> None:
         """Take over what runs already, or start; a start that fails is an ending."""
-        if not (is_safe_name(self.lease.lease_id) and is_safe_name(self.spec.job_id)):
+        if not self._safely_named:
             self._end("failed", f"{self._key} are no names of a lease and a job")
             return
         try:
@@ -234,8 +238,8 @@ class ProcessTask:
         launcher = self._tools.launcher
         is_over = self._tools.view.is_over
         tasks = [t for t in self.lease.tasks if not is_over(self.lease.lease_id, t.job_id)]
-        launcher.set_pace(self.lease, tasks)
         try:
+            launcher.set_pace(self.lease, tasks)
             for rank in self._ranks:
                 self._watch(rank, launcher.launch(self.lease, spec, rank, self._ranks))
         except (LaunchError, OSError) as error:
@@ -341,6 +345,11 @@ class ProcessTask:
         with suppress(KeyError):
             self._tools.socket.forget(*self._key)
         _end_all(self.folder)
+
+    def cut_logs(self) -> None:
+        """Keep the newest part of what it prints; takes a while."""
+        for log in self.folder.glob("rank-*.log") if self._safely_named else ():
+            cut(log)
 
     # --- Task ------------------------------------------------------------------------------------
 
