@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from pathlib import Path
 
+import typer
+
 from schemas.domain import Entity
 
 #: More than any cluster has; a larger count is a slip.
@@ -179,6 +181,19 @@ def one_of(option: str, name: str, known: Collection[str]) -> str:
         )
         raise OptionError(option, name, f"{expected}; perhaps {near[0]}" if near else expected)
     return name
+
+
+def trace_file(path: Path | None) -> Path | None:
+    """Check that a file, a folder or the standard input (``-``) is there to be read.
+
+    Raises
+    ------
+    typer.BadParameter
+        It is not.
+    """
+    if path is not None and str(path) != "-" and not path.exists():
+        raise typer.BadParameter(f"file {str(path)!r} does not exist.")
+    return path
 
 
 def new_file(option: str, path: Path, *, force: bool) -> Path:

@@ -10,13 +10,15 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from replay.cli_options import trace_file
+
 # One help panel each.
 _jobs, _cluster, _run, _known, _output = (
     functools.partial(typer.Option, rich_help_panel=panel)
     for panel in ("Jobs", "Cluster", "How it is run", "What is known of jobs", "Output")
 )
 _file: dict[str, Any] = {"exists": True, "dir_okay": False, "readable": True}
-_trace: dict[str, Any] = {"exists": True, "readable": True, "allow_dash": True}
+_trace: dict[str, Any] = {"callback": trace_file}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from replay.cli_options import examples
+from replay.cli_options import examples, trace_file
 from replay.cli_trace_generate import CLUSTER, generate
 
 app = typer.Typer(
@@ -16,7 +16,7 @@ app = typer.Typer(
     "them into a cluster.",
 )
 
-_file: dict[str, Any] = {"exists": True, "readable": True, "allow_dash": True}
+_file: dict[str, Any] = {"callback": trace_file}
 File = Annotated[
     Path,
     typer.Argument(
