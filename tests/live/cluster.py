@@ -79,6 +79,8 @@ class Cluster:
         self.services: dict[str, subprocess.Popen[bytes]] = {}
         self.records: list[Record] = []
         self.said: dict[str, str] = defaultdict(str)
+        #: {service: interpreter}, where not the tests' own.
+        self.pythons: dict[str, Path] = {}
         self._commands: dict[str, tuple[str, dict[str, str]]] = {}
         #: What is still read of services' output.
         self._outputs: set[IO[bytes]] = set()
@@ -172,7 +174,7 @@ class Cluster:
             "GAVEL_LOG_MAX_BYTES": str(MAX_BYTES),
         }
         process = self.services[name] = subprocess.Popen(
-            [sys.executable, "-P", "-m", f"services.{role}"],
+            [self.pythons.get(role, sys.executable), "-P", "-m", f"services.{role}"],
             cwd=self.folder,
             env=environment | {"PYTHONPATH": str(ROOT)} | settings,
             stdin=subprocess.DEVNULL,
