@@ -95,6 +95,11 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     terminate_grace_s: float = 2.0
     #: Whether tasks go on, to the ends of their leases, when the service is told to stop.
     leave_tasks: bool = True
+    #: Whether its workers are there to profile jobs nobody knows, and never to run any.
+    profiles_only: bool = False
+    #: Imagined accelerators: how many times as fast as the log's table says they are in truth,
+    #: as ``TYPE=FACTOR,...``.
+    pace: str = ""
     #: In-process tasks: seconds to load and to save a checkpoint.
     load_s: float = 0.0
     save_s: float = 0.0
@@ -200,6 +205,12 @@ def check(settings: Settings) -> Settings:
             "worker.accelerators",
             worker.accelerators,
             "TYPE=COUNT, as in v100=2, where tasks are not real",
+        ),
+        (
+            worker.tasks == "real" and bool(worker.pace),
+            "worker.pace",
+            worker.pace,
+            "nothing where accelerators are real: they run at their own",
         ),
         *(
             (not 0 <= value < 1e6, f"worker.{key}", value, "0 or more")

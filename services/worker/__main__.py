@@ -14,6 +14,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from schemas.events import WorkerRegistered
 from schemas.record import Record
 from schemas.subjects import is_safe_name
@@ -38,7 +40,10 @@ def wire(process: Process) -> Service:
     """The service around its core."""
     settings = process.settings.worker
     name = f"worker.{own_name(settings)}"
-    view = LogView(name)
+    try:
+        view = LogView(name, devices.paces(settings.pace))
+    except devices.DevicesError as error:
+        raise ConfigError(f"worker.pace: {error}") from None
     try:
         accelerators = devices.Accelerators(partial(_find, name, settings))
     except devices.DevicesError as error:
@@ -112,6 +117,16 @@ def _hands(
 
 def _find(name: str, settings: WorkerSettings) -> dict[str, tuple[WorkerRegistered, str]]:
     """The accelerators there are, by NVML or as told: see ``Accelerators``."""
+    found = _found(name, settings)
+    if not settings.profiles_only:
+        return found
+    return {
+        worker_id: (msgspec.structs.replace(worker, profiles_only=True), cuda_id)
+        for worker_id, (worker, cuda_id) in found.items()
+    }
+
+
+def _found(name: str, settings: WorkerSettings) -> dict[str, tuple[WorkerRegistered, str]]:
     where = {"rack": settings.rack, "address": settings.address or socket.gethostname()}
     if not settings.accelerators:
         found = devices.detected(name, **where)

@@ -78,6 +78,27 @@ def told(text: str) -> list[str]:
     return types
 
 
+def paces(text: str) -> dict[str, float]:
+    """{worker type: factor} of ``v100=0.5,k80=2``.
+
+    Raises
+    ------
+    DevicesError
+        It is no such list.
+    """
+    found: dict[str, float] = {}
+    for part in text.split(",") if text else ():
+        name, _, factor = (each.strip() for each in part.partition("="))
+        pace = float(factor) if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,9})?", factor) else 0.0
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) or pace <= 0 or name in found:
+            raise DevicesError(
+                f"{text!r} has {part.strip()!r}; expected TYPE=FACTOR, a factor above 0, each type "
+                "once, as in v100=0.5,k80=2"
+            )
+        found[name] = pace
+    return found
+
+
 def imagined(
     service: str, types: Sequence[str], *, server_size: int, rack: str, address: str
 ) -> list[WorkerRegistered]:

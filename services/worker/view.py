@@ -7,7 +7,7 @@ that stands in other records, by whomever.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from schemas.domain import TaskProgress, TaskSpec
@@ -58,7 +58,11 @@ class _Out:
 
 
 class LogView:
-    """Folds a log for the worker service ``name``; its state is what is declared here."""
+    """Folds a log for the worker service ``name``; its state is what is declared here.
+
+    ``pace``, {worker type: factor}: how many times as fast as the log's table says the service's
+    imagined accelerators are, in truth.
+    """
 
     #: {job id: whole-job steps in its newest checkpoint}
     saved: dict[str, float]
@@ -77,8 +81,9 @@ class LogView:
     #: {job id: {worker type: steps/s}}, as its owner declared
     _declared: dict[str, dict[str, float]]
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, pace: Mapping[str, float] | None = None) -> None:
         self._name = name
+        self._pace = pace or {}
         self.saved = {}
         self.workers = {}
         self.plan_lead_s = ClusterConfigured().plan_lead()
@@ -145,7 +150,9 @@ class LogView:
         return self.known_rates(tasks, worker_type) or (0.0,) * len(tasks)
 
     def known_rates(self, tasks: Sequence[TaskSpec], worker_type: str) -> Sequence[float] | None:
-        """Steps/s of each task of a lease by the table, else as declared; None: not known.
+        """Steps/s of each task of a lease by the table, else as declared, at the service's pace.
+
+        None: not known.
 
         Parameters
         ----------
@@ -154,12 +161,15 @@ class LogView:
         """
         if len(tasks) == 2:
             first, other = tasks
-            key = (first.job_type, other.job_type, first.scale_factor, worker_type)
-            return self._pairs.get(key)
-        (task,) = tasks
-        known = self._alone.get((task.job_type, task.scale_factor))
-        known = self._declared.get(task.job_id, {}) if known is None else known
-        return (known[worker_type],) if worker_type in known else None
+            both = (first.job_type, other.job_type, first.scale_factor, worker_type)
+            speeds: Sequence[float] | None = self._pairs.get(both)
+        else:
+            (task,) = tasks
+            known = self._alone.get((task.job_type, task.scale_factor))
+            known = self._declared.get(task.job_id, {}) if known is None else known
+            speeds = (known[worker_type],) if worker_type in known else None
+        pace = self._pace.get(worker_type, 1.0)
+        return None if speeds is None else [speed * pace for speed in speeds]
 
     # --- records ---------------------------------------------------------------------------------
 

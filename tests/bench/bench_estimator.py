@@ -101,6 +101,7 @@ def test_one_new_job(table: ThroughputTable) -> None:
         references=rows,
         worker_types=TYPES,
         measured=tuple(measured),
+        own_class="new",
     )
     learning.carry_out(effect)
     seconds = _median_s(lambda: learning.carry_out(effect), 21)

@@ -27,7 +27,7 @@ from tests.simulation.scenario import Scenario, contended, records_of
 
 ACTORS = ("estimator", "policy", "mechanism", WORKER)
 #: What a class makes anew in ``__init__``, or is told: no state, and so not declared.
-MADE_ANEW = {"_handlers", "_takes", "_name", "on_ranking"}
+MADE_ANEW = {"_handlers", "_takes", "_name", "_pace", "on_ranking"}
 
 
 def _scenario(name: str) -> Scenario:

@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from services.worker.devices import DevicesError, detected, imagined, told, type_of
+from services.worker.devices import DevicesError, detected, imagined, paces, told, type_of
 
 
 def test_a_list_of_types_is_one_entry_an_accelerator() -> None:
@@ -22,6 +22,19 @@ def test_what_is_no_such_list_is_refused_with_the_part(text: str) -> None:
     """The message has the whole, the wrong part, and an example."""
     with pytest.raises(DevicesError, match="expected TYPE=COUNT"):
         told(text)
+
+
+def test_a_list_of_paces_is_one_factor_a_type() -> None:
+    """``TYPE=FACTOR`` pairs; none at all is a list, too."""
+    assert paces("v100=0.5, k80 = 2") == {"v100": 0.5, "k80": 2.0}
+    assert paces("") == {}
+
+
+@pytest.mark.parametrize("text", ["v100", "v100=0", "v100=-1", "v100=nan", "=2", "a=1,a=2", "a=1,"])
+def test_a_pace_that_is_none_is_refused_with_the_part(text: str) -> None:
+    """The message has the whole, the wrong part, and an example."""
+    with pytest.raises(DevicesError, match="expected TYPE=FACTOR"):
+        paces(text)
 
 
 def test_imagined_workers_are_numbered_by_type_and_stand_on_servers() -> None:
