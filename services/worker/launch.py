@@ -87,16 +87,17 @@ class Launcher:
             It would lie outside the operator's folder, or cannot be made.
         """
         root = self._settings.checkpoint_root.resolve()
-        folder = (root / (spec.checkpoint_dir or spec.job_id)).resolve()
-        if root not in folder.parents:
-            raise LaunchError(
-                f"checkpoint_dir {spec.checkpoint_dir!r} is not below {root}: "
-                "name a folder relative to the operator's checkpoint_root"
-            )
         try:
+            folder = (root / (spec.checkpoint_dir or spec.job_id)).resolve()
+            if root not in folder.parents:
+                raise LaunchError(
+                    f"checkpoint_dir {spec.checkpoint_dir!r} is not below {root}: "
+                    "name a folder relative to the operator's checkpoint_root"
+                )
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise LaunchError(f"checkpoint_dir {folder}: {error.strerror}") from None
+        except (OSError, ValueError, RuntimeError) as error:
+            # The latter two: it has a NUL, or is a link to itself.
+            raise LaunchError(f"checkpoint_dir {spec.checkpoint_dir!r:.200}: {error}") from None
         return msgspec.structs.replace(spec, checkpoint_dir=str(folder))
 
     def set_pace(self, lease: Lease, tasks: Sequence[TaskSpec]) -> None:

@@ -182,6 +182,7 @@ class ProcessTask:
         self._codes: dict[int, int | None] = {}
         self._done: set[int] = set()
         self._stopped: set[int] = set()
+        self._checkpoints = Path()
         self._spoke = False
         self._stopping = False
         #: Tells other services where the ranks here could stop; None: all ranks are here.
@@ -219,11 +220,12 @@ class ProcessTask:
             return
         ends_in_s = max(0.0, self._ends_at_s - self._tools.now())
         self._tools.socket.expect(self.lease.lease_id, spec, self._ranks, ends_in_s)
+        self._checkpoints = Path(spec.checkpoint_dir)
         if left:
             for rank, pid in left.items():
                 self._watch(rank, pid)
             return
-        steps, complete = newest_checkpoint(Path(spec.checkpoint_dir), self.lease.lease_id)
+        steps, complete = newest_checkpoint(self._checkpoints, self.lease.lease_id)
         if complete:
             self._counts = Counts(self.spec.total_steps, self.spec.total_steps)
             self._end("completed")
@@ -318,8 +320,7 @@ class ProcessTask:
 
     def _end_by_disk(self) -> None:
         """Left without a word that we have heard: what it has put on disk, and how it ended."""
-        spec = self._tools.launcher.with_checkpoint_dir(self.spec)
-        steps, complete = newest_checkpoint(Path(spec.checkpoint_dir), self.lease.lease_id)
+        steps, complete = newest_checkpoint(self._checkpoints, self.lease.lease_id)
         if steps > self._counts.saved_steps:
             counts = self._counts
             self._counts = Counts(max(steps, counts.steps), steps, counts.load_s, counts.save_s)

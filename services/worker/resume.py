@@ -20,7 +20,10 @@ def newest_checkpoint(folder: Path, lease_id: str) -> tuple[float, bool]:
     lease_id : whose
     """
     own = folder / f"lease-{quote(lease_id, safe='')}"
-    found = sorted(own.glob("*/rank-0/checkpoint.json"), reverse=True)
+    try:
+        found = sorted(own.glob("*/rank-0/checkpoint.json"), reverse=True)
+    except OSError:
+        return 0.0, False
     for path in found:
         try:
             record = json.loads(path.read_text(encoding="utf-8"))

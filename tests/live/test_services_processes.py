@@ -84,6 +84,15 @@ BAD_JOBS = {
     "outside": ("", "checkpoint_dir '../elsewhere' is not below"),
     "leaves": (trains("break"), "left early (after 0 of 10"),
     "fills": (trains("", save="Path('/dev/full').write_text('x')"), "No space left on device"),
+    "wrecks": (
+        command(
+            "import os, shutil\n"
+            "folder = os.path.dirname(os.environ['GAVEL_CHECKPOINT_DIR'])\n"
+            "shutil.rmtree(folder)\n"
+            "open(folder, 'w').close()\n"
+        ),
+        "checkpoint_dir 'sub/folder'",
+    ),
     "lies": (
         command(
             "import os, socket\n"
@@ -95,6 +104,8 @@ BAD_JOBS = {
     ),
 }
 
+#: Where they would have their checkpoints.
+FOLDERS = {"outside": "../elsewhere", "wrecks": "sub/folder"}
 #: They complete all the same.
 ODD_JOBS = {
     "talks": trains("", first="for _ in range(1_000_000): print('x' * 99)"),
@@ -113,7 +124,7 @@ def test_bad_jobs_fail_for_good_odd_ones_complete_and_harm_nobody(tmp_path: Path
             cluster.start_workers(f"v100={len(BAD_JOBS) + len(ODD_JOBS)}", **EMULATED)
             await cluster.configure(round_s=1.0)
             for job_id, (text, _) in BAD_JOBS.items():
-                folder = "../elsewhere" if job_id == "outside" else ""
+                folder = FOLDERS.get(job_id, "")
                 fields = {"command": text, "max_attempts": 2, "checkpoint_dir": folder}
                 await cluster.submit(job_id, steps=10.0, workdir=str(tmp_path), **fields)
             for job_id, text in ODD_JOBS.items():
