@@ -19,12 +19,21 @@ from services.estimator.tables import ThroughputTable
 
 
 def scaled(trace: Trace, factor: float) -> Trace:
-    """The same jobs and events, with all times ``factor`` times as late."""
+    """The same jobs, arriving ``factor`` times as late; each cancelled as long after as before.
+
+    What happens to workers happens when it did.
+    """
     if trace.jobs and trace.jobs[-1].arrival_s * factor > MAX_S:
         raise TraceError(trace.source, f"arrivals {factor:g} times as late go beyond {MAX_S:g} s")
     jobs = [msgspec.structs.replace(job, arrival_s=job.arrival_s * factor) for job in trace.jobs]
-    events = [event._replace(at_s=event.at_s * factor) for event in trace.events]
-    return replace(trace, jobs=jobs, events=events)
+    later_s = {
+        old.job_id: new.arrival_s - old.arrival_s for old, new in zip(trace.jobs, jobs, strict=True)
+    }
+    events = [
+        event._replace(at_s=event.at_s + later_s.get(getattr(event.event, "job_id", ""), 0.0))
+        for event in trace.events
+    ]
+    return replace(trace, jobs=jobs, events=sorted(events, key=lambda event: event.at_s))
 
 
 def at_load(trace: Trace, load: float, table: ThroughputTable, cluster: Mapping[str, int]) -> Trace:

@@ -112,7 +112,7 @@ def test_cutting_and_moving_take_the_events_along() -> None:
     assert part.events == [cancel(750.0, "3")]
     late = scaled(part, 3.0)
     assert [each.arrival_s for each in late.jobs] == [0.0, 300.0]
-    assert late.events == [cancel(2250.0, "3")]
+    assert late.events == [cancel(950.0, "3")]
 
 
 def test_injecting_keeps_both() -> None:
