@@ -30,6 +30,12 @@ class Wire:
         self._writers.clear()
         self._answers_pass.set()
 
+    async def end(self) -> None:
+        """Cut it, and see everything that passed things on come to its end."""
+        tasks = tuple(self._tasks)
+        self.cut()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     async def serve(self, host: str, port: int, client: tuple[object, ...]) -> None:
         """Connect one client."""
         from_client, to_client = client
@@ -78,5 +84,4 @@ async def wire_to(url: str) -> AsyncIterator[Wire]:
         yield wire
     finally:
         listener.close()
-        wire.cut()
-        await asyncio.sleep(0)
+        await wire.end()

@@ -19,6 +19,7 @@ from schemas.record import Draft, Record
 from services.runtime.embedded import EmbeddedServer
 from services.runtime.jetstream import JetStreamLog
 from services.runtime.log import LogClosedError
+from tests.live.led import until_ended
 
 T = TypeVar("T")
 
@@ -70,7 +71,8 @@ async def true(claim: Callable[[], bool]) -> None:
 async def kill(server: EmbeddedServer) -> None:
     """End the server without a chance to finish anything."""
     os.kill(server.pid, signal.SIGKILL)
-    await true(lambda: not server.running)
+    await until_ended(server.pid)
+    assert not server.running
 
 
 class BlockingLog:

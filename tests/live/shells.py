@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from replay.cluster import Cluster
 from replay.driver import Outcome
@@ -68,6 +69,27 @@ class LiveCluster:
             self._cluster.carry_out(effect, self._clock.now(), report_later)
 
 
+class Lines:
+    """A logger whose lines are waited for."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self._news = asyncio.Event()
+
+    def info(self, event: str, **_: object) -> None:
+        """See structlog."""
+        self.said.append(event)
+        self._news.set()
+
+    warning = info
+
+    async def until(self, event: str) -> None:
+        """Wait until it has been said."""
+        while event not in self.said:
+            self._news.clear()
+            await self._news.wait()
+
+
 def core_of(actor: str) -> Core:
     """The production core of an actor."""
     return WorkerCore(actor) if role(actor) == "worker" else cores()[actor]()
@@ -83,6 +105,7 @@ def shell_over(
     monotonic: Callable[[], float] = time.monotonic,
     clock: LogClock | None = None,
     stands_by: bool = True,
+    logger: Any = None,
 ) -> Shell:
     """A shell over a log."""
     return Shell(
@@ -93,7 +116,7 @@ def shell_over(
         replica=replica,
         behaviour=BEHAVIOUR,
         clock=clock or LogClock(monotonic),
-        logger=logs.logger(actor),
+        logger=logger or logs.logger(actor),
         stands_by=stands_by,
     )
 

@@ -98,7 +98,7 @@ class ConfiguredServer:
                 stderr=lines,
                 env=os.environ | {"NATS_STORE": str(folder / "store")},
             )
-        deadline = time.monotonic() + 10.0
+        deadline = time.monotonic() + 60.0
         while not (found := list(folder.glob("*.ports"))):
             assert self._process.poll() is None, (folder / "server.log").read_text()
             assert time.monotonic() < deadline
