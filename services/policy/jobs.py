@@ -142,22 +142,34 @@ def round_by_fractions(shares: Floats, demands: Floats, num_workers: Floats) -> 
 
 def _fit(units: Ints, exact: Floats, demands: Ints, limit: int) -> Ints:
     """(groups,) units of one type, (groups,), less what makes them fit."""
-    whole = np.abs(exact - units) <= _NOISE
+    broken = np.abs(exact - units) > _NOISE
+    held = int(demands[~broken] @ units[~broken])
+    whole, parts, of_parts = units[broken].astype(float), exact[broken], demands[broken]
+    workers = of_parts.astype(float)
+    left, used = np.empty(len(parts)), np.empty(len(parts))
 
-    def less(fraction: float) -> Ints:
-        left = np.ceil(exact * (1 - fraction) - _NOISE).astype(np.int64)
-        return np.where(whole & (fraction < 1), units, np.clip(left, 0, units))
+    def too_many(fraction: float) -> bool:
+        """Whether too many workers are used when ``left`` is what this much less leaves."""
+        # In place: arrays this long are dear to allocate.
+        np.multiply(parts, 1 - fraction, out=left)
+        np.subtract(left, _NOISE, out=left)
+        np.minimum(np.ceil(left, out=left), whole, out=left)
+        np.multiply(workers, left, out=used)
+        return float(used.sum()) > limit - (held if fraction < 1 else 0)
 
-    too_little, enough = 0.0, float(demands @ units - limit) / float(demands @ exact)
-    while demands @ less(enough) > limit:
+    too_little, enough = 0.0, float(demands @ units - limit) / float((demands * exact).sum())
+    while too_many(enough):
         too_little, enough = enough, min(1.0, 2 * enough)
     for _ in range(10):
         middle = (too_little + enough) / 2
-        if demands @ less(middle) > limit:
+        if too_many(middle):
             too_little = middle
         else:
             enough = middle
-    return less(enough)
+    too_many(enough)
+    fitting = units if enough < 1 else np.zeros_like(units)
+    fitting[broken] = left
+    return fitting
 
 
 def named_shares(problem: Problem, units: Ints) -> list[dict[str, float]]:

@@ -82,7 +82,8 @@ class RelievedProgram(NeedsProgram):
         self._made.update(keys)
         new, above = new[first], above[first]
         speeds, of_class = self._pools.speeds[new], self._pools.classes[new]
-        needs = (above @ self._most - speeds * above.sum(axis=1)) / self._sizes[of_class]
+        needs = np.where(above, self._most, 0.0).sum(axis=1) - speeds * above.sum(axis=1)
+        needs /= self._sizes[of_class]
         relief = np.zeros((len(new), self._groups))
         cuts, jobs = np.nonzero(above[:, self._relieved])
         of_jobs = self._relief[self._relieved[jobs]] / self._sizes[of_class[cuts]]
