@@ -4,9 +4,10 @@
 stream, and appends.
 
 An append is tried until it is answered, each time under the same id, so it is stored once however
-often it is sent. The server refuses one whose writer has been superseded: it compares the sequence
-of the writer's start with that of the newest start on the log. On such a refusal, and where the
-server knows the id, the log is searched for the record: an answer may have been lost on its way.
+often it is sent; those that wait for each other go together (``grouping.py``). The server refuses
+one whose writer has been superseded: it compares the sequence of the writer's start with that of
+the newest start on the log. On such a refusal, and where the server knows the id, the log is
+searched for the record: an answer may have been lost on its way.
 
 The server knows the ids of the last ten minutes. Services need no more: they fold the log before
 they append. Clients have no fold, and so must not take an id up again later: a name of their own
@@ -16,7 +17,6 @@ for each process, or an index by chance, sees to that.
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -31,10 +31,10 @@ from schemas.record import Draft, Record
 from schemas.subjects import SERVICES, role
 from services.runtime import stream
 from services.runtime.embedded import EmbeddedServerError, check_version, syncs_always
+from services.runtime.grouping import Answer, Grouping, Message, is_conflict
 from services.runtime.inbox import Inbox
 from services.runtime.live_log import (
     Delivery,
-    LogFullError,
     LogUnavailableError,
     RecordTooLargeError,
     Usage,
@@ -42,14 +42,7 @@ from services.runtime.live_log import (
 from services.runtime.log import LogClosedError, LogError, StaleEpochError
 from services.runtime.pull import ApiError, DamagedStreamError, Stored, pull, request
 
-_CONFLICT = (10071, 10164)
-_FULL = (10023, 10047, 10077)
-_TOO_LARGE = 10054
-#: Not now: the stream has no leader, or an append of the same id is under way.
-_PASSING = (10158, 10163, 10201)
 _NO_SUCH_STREAM = 10059
-_UNAVAILABLE = 503
-_MOST_IN_FLIGHT = 256
 _RETRY_S = 0.1
 _NOT_SYNCED = (
     "the NATS server does not sync each write: losing power, it may lose what it has acknowledged; "
@@ -64,7 +57,6 @@ _CONNECTION: Mapping[str, Any] = {
     "max_outstanding_pings": 2,
     "pending_size": -1,
 }
-_HEADER_OVERHEAD = len("NATS/1.0\r\n") + len("\r\n")
 
 
 class UnfitServerError(LogError):
@@ -101,7 +93,7 @@ class JetStreamLog:
         self._closed_because = ""
         #: {service: its starts, as far as known}
         self._fences: dict[str, stream.Starts] = {}
-        self._in_flight = asyncio.Semaphore(_MOST_IN_FLIGHT)
+        self._grouping = Grouping(self.client, self.inbox, try_timeout_s)
 
     @classmethod
     async def connect(
@@ -260,17 +252,13 @@ class JetStreamLog:
 
     async def append(self, draft: Draft) -> int | None:
         """See ``LiveLog``."""
-        body = stream.to_bytes(draft)
-        subject = stream.subject(self.cluster, draft.actor, draft.event)
         deadline = time.monotonic() + self._patience_s
         sent, wait_s = False, 0.02
         while True:
             if seq := await self._known(draft):
                 return seq if sent else None
-            headers = self._headers(draft)
-            self._check_size(draft, body, headers)
             try:
-                answer = await self._send(subject, body, headers)
+                (answer,) = await self._send([self._message(draft)])
             except _UnansweredError as error:
                 sent = True
                 if time.monotonic() + wait_s > deadline:
@@ -282,9 +270,30 @@ class JetStreamLog:
                 # A refusal has a sequence too, 0.
                 if "error" not in answer:
                     return await self._accepted(draft, answer, sent=sent)
-                self._refused(draft, answer["error"])
+                what = f"append of {type(draft.event).__name__} of {draft.actor}"
+                if is_conflict(what, answer["error"]):
+                    # There is a newer start, or the one we know of is our own, its answer lost.
+                    self._fences.pop(draft.actor, None)
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, 1.0)
+
+    async def append_all(self, drafts: Sequence[Draft]) -> None:
+        """See ``LiveLog``."""
+        if len(drafts) > 1 and await self._append_at_once(drafts):
+            return
+        for draft in drafts:
+            await self.append(draft)
+
+    async def _append_at_once(self, drafts: Sequence[Draft]) -> bool:
+        """Append new records next to each other; False if they must be gone through one by one."""
+        for draft in drafts:
+            if isinstance(draft.event, LeaderElected) or await self._known(draft):
+                return False
+        try:
+            answers = await self._send([self._message(draft) for draft in drafts])
+        except _UnansweredError:
+            return False
+        return not any("error" in answer for answer in answers)
 
     async def _accepted(self, draft: Draft, answer: dict[str, Any], *, sent: bool) -> int | None:
         seq = int(answer["seq"])
@@ -295,39 +304,18 @@ class JetStreamLog:
             self._fences[draft.actor].add(draft, seq)
         return seq
 
-    def _refused(self, draft: Draft, error: dict[str, Any]) -> None:
-        """Raise, unless the refusal may be gone at the next try."""
-        refusal = ApiError(f"append of {type(draft.event).__name__} of {draft.actor}", error)
-        if refusal.err_code in _CONFLICT:
-            # There is a newer start, or the one we know of is our own, its answer lost.
-            self._fences.pop(draft.actor, None)
-        elif refusal.err_code in _FULL:
-            raise LogFullError(f"{refusal}: give stream {self.name} more room") from None
-        elif refusal.err_code == _TOO_LARGE:
-            raise RecordTooLargeError(str(refusal)) from None
-        elif refusal.err_code not in _PASSING and refusal.code != _UNAVAILABLE:
-            raise refusal
-
-    def _headers(self, draft: Draft) -> dict[str, str]:
-        headers = {"Nats-Msg-Id": ":".join(map(str, draft.record_id))}
-        if role(draft.actor) in SERVICES:
-            start = self._fences[draft.actor].last_seq
-            headers["Nats-Expected-Last-Subject-Sequence"] = str(start)
-            if not isinstance(draft.event, LeaderElected):
-                headers["Nats-Expected-Last-Subject-Sequence-Subject"] = stream.fence(
-                    self.cluster, draft.actor
-                )
-        return headers
-
-    def _check_size(self, draft: Draft, body: bytes, headers: dict[str, str]) -> None:
-        """Refuse here what would make the server close the connection."""
-        size = len(body) + _HEADER_OVERHEAD
-        size += sum(len(key) + len(value) + len(": \r\n") for key, value in headers.items())
-        if size > self.client.max_payload:
+    def _message(self, draft: Draft) -> Message:
+        subject = stream.subject(self.cluster, draft.actor, draft.event)
+        start = self._fences[draft.actor].last_seq if role(draft.actor) in SERVICES else None
+        headers = stream.headers(self.cluster, draft, start)
+        message = Message(subject, stream.to_bytes(draft), headers)
+        if message.size > self.client.max_payload:
+            # Refused here: it would make the server close the connection.
             raise RecordTooLargeError(
-                f"{type(draft.event).__name__} of {draft.actor} is {size} bytes, and the server "
-                f"takes {self.client.max_payload}: make it smaller, or raise max_payload there"
+                f"{type(draft.event).__name__} of {draft.actor} is {message.size} bytes, and the "
+                f"server takes {self.client.max_payload}: make it smaller, or raise max_payload"
             )
+        return message
 
     async def _fence(self, actor: str) -> stream.Starts:
         """What is known of a writer's starts, read from the log if need be."""
@@ -389,22 +377,16 @@ class JetStreamLog:
             gate.is_new(draft)
             return
 
-    async def _send(self, subject: str, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
-        """Publish once; the server's answer."""
-        if self._closed_because:
-            raise LogClosedError(f"the log is closed: {self._closed_because}")
-        async with self._in_flight:
-            try:
-                answer: dict[str, Any] = json.loads(
-                    await self.inbox.ask(
-                        subject, body, timeout_s=self._try_timeout_s, headers=headers
-                    )
-                )
-            except nats.errors.ConnectionClosedError:
-                raise LogClosedError(f"the log is closed: {self._closed_because}") from None
-            except (TimeoutError, nats.errors.Error) as error:
-                raise _UnansweredError(self._trouble or repr(error)) from None
-        return answer
+    async def _send(self, messages: Sequence[Message]) -> list[Answer]:
+        """Publish once, all or none; the server's answer to each."""
+        try:
+            if not self._closed_because:
+                return await self._grouping.send(messages)
+        except nats.errors.ConnectionClosedError:
+            pass
+        except (TimeoutError, nats.errors.Error) as error:
+            raise _UnansweredError(self._trouble or repr(error)) from None
+        raise LogClosedError(f"the log is closed: {self._closed_because}")
 
     # --- connection ------------------------------------------------------------------------------
 
@@ -491,8 +473,15 @@ class JetStreamLog:
     async def close(self) -> None:
         """See ``LiveLog``."""
         self._closed_because = self._closed_because or "by ourselves"
+        await self._grouping.close()
         # Not drained, which can hang: nothing is in flight that matters.
-        await self.client.close()
+        try:
+            await self.client.close()
+        except asyncio.CancelledError:
+            # With the server gone, the library passes on what it has done to its own reader.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
 
 
 class _UnansweredError(Exception):

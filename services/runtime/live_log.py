@@ -5,7 +5,7 @@ The shell and the services' wiring know this port only; ``jetstream.py`` stands 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import NamedTuple, Protocol
 
 from schemas.record import Draft, Record
@@ -65,6 +65,16 @@ class LiveLog(Protocol):
             See ``Log``.
         UnreadableRecordError, RecordTooLargeError, LogFullError, LogUnavailableError
             It cannot be stored.
+        """
+        ...
+
+    async def append_all(self, drafts: Sequence[Draft]) -> None:
+        """Append one writer's drafts in this order, at once where that is possible.
+
+        Raises
+        ------
+        LogError
+            See ``append``, of the first that cannot be stored; those before it are.
         """
         ...
 

@@ -110,6 +110,22 @@ def to_bytes(draft: Draft) -> bytes:
     return b"{" + content.removeprefix(_UNPLACED)
 
 
+def headers(cluster: str, draft: Draft, last_start: int | None) -> dict[str, str]:
+    """What the server checks before it stores a draft.
+
+    Parameters
+    ----------
+    last_start : of a service, the sequence of its newest start (0: there is none), than which there
+        must be no newer one; None: the writer has no starts
+    """
+    found = {"Nats-Msg-Id": ":".join(map(str, draft.record_id))}
+    if last_start is not None:
+        found["Nats-Expected-Last-Subject-Sequence"] = str(last_start)
+        if not isinstance(draft.event, LeaderElected):
+            found["Nats-Expected-Last-Subject-Sequence-Subject"] = fence(cluster, draft.actor)
+    return found
+
+
 def from_bytes(cluster: str, stored_at: str, data: bytes, seq: int, at: float) -> Record | None:
     """The record stored under a subject; None if it is none of the subject's owner.
 

@@ -1,8 +1,8 @@
 """One leadership of a service: its decisions are carried out, until a later start supersedes it.
 
 A decision becomes a record (``Emit``), a timer in log time (``Wake``) or a task of the executor
-(``Run``). Records are appended one at a time, those decided first going first: what a later one
-says may rest on an earlier one.
+(``Run``). Records are appended in order, those decided first going first: what a later one says may
+rest on an earlier one. Those that wait while others are appended go together.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ from structlog.typing import FilteringBoundLogger
 
 from schemas.decisions import Decision, Effect, Emit, Wake
 from schemas.events import AnyEvent, TimerFired
+from schemas.record import Draft
 from services.runtime.actor import Actor, Writer
 from services.runtime.clock import LogClock
 from services.runtime.live_log import LiveLog, LogFullError
 
 _FULL_RETRY_S = 1.0
+#: Records appended together.
+_MOST_AT_ONCE = 64
 
 #: ``report(n, event)``: the ``n``-th result of the effect.
 Report = Callable[[int, AnyEvent], None]
@@ -158,18 +161,35 @@ class Term:
                 self._to_write.clear()
                 continue
             self._writing = True
+            drafts = self._next_drafts()
+            try:
+                await self._log.append_all(drafts)
+            except LogFullError:
+                # Those before the one that does not fit are stored.
+                for draft in drafts:
+                    await self._append_once_there_is_room(draft)
+
+    async def _append_once_there_is_room(self, draft: Draft) -> None:
+        while True:
+            try:
+                await self._log.append(draft)
+            except LogFullError as error:
+                self._logger.warning("log full", detail=str(error), cause=draft.cause)
+                await asyncio.sleep(_FULL_RETRY_S)
+            else:
+                return
+
+    def _next_drafts(self) -> list[Draft]:
+        """What is to be written next, in order, each chained to the one before."""
+        drafts: list[Draft] = []
+        while self._outbox and len(drafts) < _MOST_AT_ONCE:
             cause, index, n, _, event = heapq.heappop(self._outbox)
             if cause and self._actor.has_result(cause, index, n):
                 continue
             draft = self._writer.draft(cause, index, n, event)
-            while True:
-                try:
-                    await self._log.append(draft)
-                    break
-                except LogFullError as error:
-                    self._logger.warning("log full", detail=str(error), cause=cause)
-                    await asyncio.sleep(_FULL_RETRY_S)
             self._writer.digest = draft.digest
+            drafts.append(draft)
+        return drafts
 
     async def _ring(self) -> None:
         timers = self._timers

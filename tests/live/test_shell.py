@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 
@@ -18,7 +18,7 @@ from replay.cluster import Cluster
 from replay.simulate import WORKER, build_workers, table_rates
 from replay.traces.tables import builtin_table
 from replay.verify import verify_log
-from schemas.decisions import Decision, Wake
+from schemas.decisions import Decision, Effect, Wake
 from schemas.domain import JobSpec, Throughput, ThroughputRow
 from schemas.events import (
     AnyEvent,
@@ -246,6 +246,7 @@ class Metronome:
     """A core that asks for a timer every so often, and counts those that fired."""
 
     handles = (LeaderElected, TimerFired, CancelRequested)
+    effects: ClassVar[tuple[type[Effect], ...]] = ()
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
