@@ -355,7 +355,10 @@ def _check_events(trace: Trace, workers: Sequence[WorkerRegistered]) -> None:
             name = getattr(event.event, what, "")
             if name not in names:
                 told = f"{type(event.event).__name__} of {name} at {event.at_s:g} s"
-                expected = "a cluster that has it: --cluster and --servers as in the trace"
+                expected = (
+                    "a cluster that has it: --cluster and --servers as in the trace, or a trace of "
+                    "jobs alone (`gavel trace convert --jobs-only`)"
+                )
                 raise OptionError("--cluster", told, expected)
 
 

@@ -102,6 +102,9 @@ def convert(
     only: Annotated[
         str, typer.Option(metavar="FIRST:LAST", help="Jobs FIRST to LAST - 1 by arrival (all).")
     ] = "",
+    jobs_only: Annotated[
+        bool, typer.Option("--jobs-only", help="Leave out outages, drains and cancellations.")
+    ] = False,
     load: Annotated[
         float | None, typer.Option(help="Move arrivals so that jobs ask for so much of --cluster.")
     ] = None,
@@ -127,7 +130,7 @@ def convert(
         processors=processors,
         seed=seed,
     )
-    moved = work.Moved(only=only, load=load, stretch=stretch, cluster=cluster)
+    moved = work.Moved(only=only, jobs_only=jobs_only, load=load, stretch=stretch, cluster=cluster)
     return work.convert(file, reading, moved, out, force=force, json=json)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -53,6 +54,7 @@ class Moved:
     """What is to be done to arrivals: options as they were typed."""
 
     only: str = ""
+    jobs_only: bool = False
     load: float | None = None
     stretch: float | None = None
     cluster: str = ""
@@ -124,6 +126,8 @@ def convert(
         raise OptionError("--load, --stretch", "both", "one of the two")
     _check_out(out, file, force=force)
     trace = as_read = read(file, reading, table)
+    if moved.jobs_only:
+        trace = replace(trace, events=())
     if moved.only:
         trace = cut(trace, *options.window("--only", moved.only, trace.kept))
     if moved.load is not None:
@@ -275,6 +279,7 @@ def stats_table(found: Stats) -> RenderableType:
             table.add_row(f"jobs that {what}", f"{count:,}")
     parts: list[RenderableType] = [table]
     for title, counts in (
+        ("duration", found.durations),
         ("workers", found.scale_factors),
         ("job type", found.job_types),
         ("entity", found.entities),
@@ -295,9 +300,9 @@ def _bars(title: str, counts: Mapping[str, int]) -> Table:
     order = list(counts.items())
     if len(order) > _SHOWN:
         order = sorted(order, key=lambda item: -item[1])[:_SHOWN]
-    most = max(counts.values())
+    most = max(1, *counts.values())
     for name, count in order:
-        table.add_row(name, f"{count:,}", "#" * max(1, round(_BAR * count / most)))
+        table.add_row(name, f"{count:,}", "#" * math.ceil(_BAR * count / most))
     if len(counts) > _SHOWN:
         rest = sum(counts.values()) - sum(count for _, count in order)
         table.add_row(f"{len(counts) - _SHOWN} others", f"{rest:,}", "")

@@ -76,7 +76,9 @@ def parse(text: str) -> Rows:
         except (msgspec.MsgspecError, UnicodeEncodeError) as error:
             if number == last and not whole:
                 rows.refuse("begun and not finished: its writer was stopped", number)
-            elif not _is_newer(line):
+            elif _is_newer(line):
+                rows.refuse("an event of a kind that this release does not know", number)
+            else:
                 rows.faults.append(Fault(number, "event", line, f"an event: {error}"))
             continue
         if first_s is None:

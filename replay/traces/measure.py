@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -19,6 +20,15 @@ T = TypeVar("T", int, float, str)
 _HOUR_S = 3600.0
 #: Of quantities over jobs.
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
+#: {range of durations: where it ends, s}
+_RANGES = {
+    "under 1 min": 60.0,
+    "1 to 10 min": 600.0,
+    "10 to 60 min": _HOUR_S,
+    "1 to 10 h": 10 * _HOUR_S,
+    "10 to 100 h": 100 * _HOUR_S,
+    "over 100 h": math.inf,
+}
 
 
 class Stats(msgspec.Struct, kw_only=True):
@@ -35,6 +45,8 @@ class Stats(msgspec.Struct, kw_only=True):
     #: {quantile: seconds}, and the mean
     durations_s: dict[str, float]
     mean_duration_s: float
+    #: {range of durations: jobs}
+    durations: dict[str, int]
     reference_type: str
     #: {workers: jobs}
     scale_factors: dict[int, int]
@@ -81,6 +93,7 @@ def stats(
         gaps_s=_quantiles(np.diff(arrivals)),
         durations_s=_quantiles([length for _, length in lengths]),
         mean_duration_s=float(np.mean([length for _, length in lengths])) if lengths else 0.0,
+        durations=_ranges([length for _, length in lengths]),
         reference_type=reference_type,
         scale_factors=_counts(job.scale_factor for job in jobs),
         worker_hours_by_scale_factor=dict(sorted(hours.items())),
@@ -148,6 +161,11 @@ def _quantiles(values: Sequence[float] | Floats) -> dict[str, float]:
         return {}
     found = np.quantile(np.asarray(values, dtype=float), QUANTILES)
     return {f"{q:.0%}": float(v) for q, v in zip(QUANTILES, found, strict=True)}
+
+
+def _ranges(lengths_s: Sequence[float]) -> dict[str, int]:
+    counts, _ = np.histogram(lengths_s, bins=[0.0, *_RANGES.values()])
+    return {name: int(n) for name, n in zip(_RANGES, counts, strict=True)}
 
 
 def _counts(values: Iterable[T]) -> dict[T, int]:

@@ -141,6 +141,9 @@ def test_outages_of_workers_that_are_not_there_are_refused(tmp_path: Path) -> No
     done("trace", "generate", *options, "--out", out)
     said = refused("simulate", "--trace", out, "--cluster", "v100=8")
     assert "expected a cluster that has it" in said
+    jobs = tmp_path / "jobs.jsonl"
+    done("trace", "convert", out, "--jobs-only", "--out", jobs)
+    done("simulate", "--trace", jobs, "--cluster", "v100=8")
 
 
 def test_injecting_into_a_trace_or_a_simulation(philly: Path, tmp_path: Path) -> None:

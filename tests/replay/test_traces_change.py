@@ -170,9 +170,10 @@ def test_who_may_not_write_an_event_is_not_believed() -> None:
     lost = '{"at": 1.0, "actor": "client.x", "event": {"kind": "WorkerUnreachable", '
     lost += '"worker_id": "w", "since_s": 1.0}}\n'
     due = '{"at": 1.0, "actor": "mechanism", "event": {"kind": "RoundDue", "round_id": 1}}\n'
-    trace = parse_trace(submitted(0.0, "a", total_steps=1.0) + lost + due, "t", SMALL)
+    newer = '{"seq": 3, "at": 1.0, "actor": "mechanism", "digest": "", "event": {"kind": "New"}}\n'
+    trace = parse_trace(submitted(0.0, "a", total_steps=1.0) + lost + due + newer, "t", SMALL)
     assert not trace.events
-    assert sum(trace.refused.values()) == 2
+    assert sum(trace.refused.values()) == 3
 
 
 def run(trace: Trace, log: MemoryLog | FileLog, cluster: dict[str, int]) -> list[Record]:

@@ -417,3 +417,13 @@ def test_a_read_trace_holds_steps_only() -> None:
         assert job.total_steps is not None
         assert job.duration_s is None
         assert msgspec.convert(msgspec.to_builtins(job), JobSpec) == job
+
+
+def test_wider_jobs_than_the_table_has_can_be_clamped() -> None:
+    """On the most workers below that their job type runs on, for the same steps; counted."""
+    text = ten(job_type="LM (batch size 5)", scale="16") + ten(job_type="LM (batch size 6)")
+    trace = read(text, unknown="clamp")
+    (job,) = trace.jobs
+    assert (job.scale_factor, job.total_steps) == (2, 100.0)
+    assert list(trace.repaired.values()) == [1]
+    assert trace.lines == {"no throughput for 'LM (batch size 6)' at scale factor 1": (2,)}
