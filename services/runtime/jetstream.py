@@ -43,6 +43,7 @@ from services.runtime.log import LogClosedError, LogError, StaleEpochError
 from services.runtime.pull import ApiError, DamagedStreamError, Stored, pull, request
 
 _NO_SUCH_STREAM = 10059
+_NOT_NOW = 503
 _RETRY_S = 0.1
 _NOT_SYNCED = (
     "the NATS server does not sync each write: losing power, it may lose what it has acknowledged; "
@@ -433,6 +434,10 @@ class JetStreamLog:
             raise UnfitServerError("the NATS server has no JetStream: switch it on") from None
         except (TimeoutError, nats.errors.Error) as error:
             raise LogUnavailableError(f"the NATS server does not answer: {error!r}") from None
+        except ApiError as error:
+            if error.code == _NOT_NOW:
+                raise LogUnavailableError(f"the NATS cluster has no leader: {error}") from None
+            raise
         stream.check_settings(asked, info["config"])
         stream.check_state(self.name, info["state"])
 
