@@ -20,8 +20,8 @@ from replay.cli_options import OptionError
 from replay.traces.change import at_load, cut, injected, scaled
 from replay.traces.events import write_events
 from replay.traces.files import STDIN
+from replay.traces.fitting import How
 from replay.traces.formats import FORMATS
-from replay.traces.imported import How
 from replay.traces.jobs import write_jobs
 from replay.traces.measure import Stats
 from replay.traces.measure import stats as measure

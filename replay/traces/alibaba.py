@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from replay.traces.cells import BadCellError, is_missing, name, number
 from replay.traces.columns import read_rows
 from replay.traces.errors import Fault
-from replay.traces.imported import How, Row
+from replay.traces.fitting import How
+from replay.traces.imported import Row
 from replay.traces.rows import Rows
 
 COLUMNS_2023 = ("name", "num_gpu", "gpu_milli")

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from replay.traces import alibaba, artifact, events, helios, jobs, philly, swf, tiresias
 from replay.traces.columns import header_of
-from replay.traces.imported import How, Row, to_jobs
+from replay.traces.fitting import How
+from replay.traces.imported import Row, to_jobs
 from replay.traces.rows import Rows
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from replay.traces.cells import BadCellError, Clock, name, number, zone
 from replay.traces.columns import read_rows
-from replay.traces.imported import How, Row
+from replay.traces.fitting import How
+from replay.traces.imported import Row
 from replay.traces.rows import Rows
 
 ZONE = "Asia/Shanghai"

@@ -10,29 +10,21 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import product
-from typing import Literal, NamedTuple
+from collections.abc import Container, Iterator, Sequence
+from itertools import count
 
 import msgspec
 
 from replay.traces.cells import safe_id
+from replay.traces.fitting import Choices, Fitting, How
 from replay.traces.rows import Rows
 from replay.traces.rules import MAX_S
 from schemas.domain import JobSource, JobSpec
-from services.estimator.tables import MAX_SCALE_FACTOR, ThroughputTable
+from schemas.subjects import is_safe_name
 
-#: What to do about jobs whose number of workers no job type of the table has.
-Fit = Literal["clamp", "skip"]
-#: Our worker types for what others call theirs; the first that the table has.
-_ALSO_CALLED = {
-    "v100m16": ("v100-16gb", "v100"),
-    "v100m32": ("v100-32gb", "v100"),
-    "v100": ("v100-16gb",),
-    "a100sxm480gb": ("a100-80gb", "a100"),
-    "a100": ("a100-80gb", "a100-40gb"),
-}
+#: Characters of an id that is made, without the number that tells it from others; and of an id
+#: of the source that is kept.
+_SAFE_ID_LENGTH, _SOURCE_ID_LENGTH = 55, 128
 #: Durations of jobs that say none: as the paper draws them (§7.3), by seed.
 _SHORT, _LONG, _LONG_SHARE = (1.5, 1.5), (3.0, 1.0), 0.2
 
@@ -41,7 +33,7 @@ class Row(msgspec.Struct, gc=False):
     """One job as its source tells of it."""
 
     line: int
-    #: Empty where rows have no ids.
+    #: In the source's words; empty where rows have no ids.
     job_id: str
     arrival_s: float
     #: GPUs it had at once; a fraction where it shared one.
@@ -59,41 +51,8 @@ class Row(msgspec.Struct, gc=False):
     ran_on: str = ""
     slo_s: float | None = None
     status: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class How:
-    """How rows are made into jobs."""
-
-    table: ThroughputTable
-    #: Worker type that durations are taken to be on, where the source does not say.
-    reference_type: str = "v100"
-    #: Of job types, and of durations where there are none.
-    seed: int = 0
-    #: Job types to draw from; empty: all of the table.
-    job_types: tuple[str, ...] = ()
-    fit: Fit = "clamp"
-    #: {GPU type in the source's words: our worker type}
-    type_names: dict[str, str] = field(default_factory=dict)
-    #: Let jobs run on any type, whatever they ask for.
-    any_type: bool = False
-    #: Time zone of dates without one; empty: the format's own.
-    zone: str = ""
-    #: Processors of a source without GPUs that count as one worker.
-    processors: int = 1
-
-
-class _Choices(NamedTuple):
-    """What jobs alike in workers and types can be."""
-
-    scale_factor: int
-    #: Times longer they run on so many workers than on those they had.
-    stretch: float
-    #: (job type, steps/s on the reference type)
-    job_types: Sequence[tuple[str, float]]
-    worker_types: tuple[str, ...]
-    repaired: tuple[str, ...]
-    refused: str = ""
+    #: Its id in the source, where another one had to be found.
+    source_id: str = ""
 
 
 def to_jobs(found: Sequence[Row], name: str, how: How, rows: Rows, *, dated: bool) -> None:
@@ -107,10 +66,10 @@ def to_jobs(found: Sequence[Row], name: str, how: How, rows: Rows, *, dated: boo
     rows : gets jobs and counts
     dated : arrivals are dates, or no times that begin with the trace: the first is then at 0
     """
-    fitting = _Fitting(how)
-    kept: list[tuple[Row, _Choices]] = []
+    fitting = Fitting(how)
+    kept: list[tuple[Row, Choices]] = []
     for row in _unlike(found, rows):
-        choices = fitting.choices(row)
+        choices = fitting.choices(row.workers, row.ran_on, row.types, row.model)
         why = choices.refused or _no_job(row)
         if why:
             rows.refuse(why, row.line)
@@ -152,30 +111,32 @@ def _unlike(found: Sequence[Row], rows: Rows) -> Iterator[Row]:
             alike.add(look)
             yield row
             continue
+        if not is_safe_name(row.job_id):
+            row.source_id, row.job_id = row.job_id[:_SOURCE_ID_LENGTH], safe_id(row.job_id)
+            rows.repaired["id with characters that are not safe in a path: replaced"] += 1
         known = seen.get(row.job_id)
-        if known is None:
-            seen[row.job_id] = row
-        elif _same(known, row):
+        if known is not None and _same(known, row):
             rows.refuse("the same row again", row.line)
             continue
-        else:
+        if known is not None:
             rows.repaired["another job under an id that is taken: renamed"] += 1
-            again = 2
-            while f"{row.job_id}-{again}" in seen:
-                again += 1
-            row.job_id = f"{row.job_id}-{again}"
-            seen[row.job_id] = row
+            row.source_id = row.source_id or row.job_id
+            row.job_id = _free_id(row.job_id, seen)
+        seen[row.job_id] = row
         yield row
 
 
+def _free_id(job_id: str, taken: Container[str]) -> str:
+    again = (f"{job_id[:_SAFE_ID_LENGTH]}-{n}" for n in count(2))
+    return next(each for each in again if each not in taken)
+
+
 def _same(one: Row, other: Row) -> bool:
-    return one == msgspec.structs.replace(other, line=one.line)
+    """Whether two rows under one id are one."""
+    return one == msgspec.structs.replace(other, line=one.line, source_id=one.source_id)
 
 
-def _job(row: Row, choices: _Choices, arrival_s: float, name: str, how: How, rows: Rows) -> JobSpec:
-    job_id = safe_id(row.job_id)
-    if job_id is not row.job_id:
-        rows.repaired["id with characters that are not safe in a path: replaced"] += 1
+def _job(row: Row, choices: Choices, arrival_s: float, name: str, how: How, rows: Rows) -> JobSpec:
     job_types = choices.job_types
     # Runs of the same model are jobs of the same type.
     draw = zlib.crc32(f"{how.seed}/{row.model or row.job_id}".encode())
@@ -194,7 +155,7 @@ def _job(row: Row, choices: _Choices, arrival_s: float, name: str, how: How, row
     scale_factor = choices.scale_factor
     fraction = row.workers / math.ceil(row.workers)
     return JobSpec(
-        job_id=job_id,
+        job_id=row.job_id,
         job_type=job_type,
         scale_factor=scale_factor,
         total_steps=steps,
@@ -207,7 +168,7 @@ def _job(row: Row, choices: _Choices, arrival_s: float, name: str, how: How, row
         source=JobSource(
             format=name,
             row=row.line,
-            job_id="" if job_id == row.job_id else row.job_id[:128],
+            job_id=row.source_id,
             status=row.status,
             worker_fraction=fraction,
             job_type_assigned=job_type != row.model,
@@ -220,98 +181,3 @@ def _drawn_s(key: str) -> float:
     low, width = _LONG if zlib.crc32(f"long/{key}".encode()) < _LONG_SHARE * 2**32 else _SHORT
     place = zlib.crc32(f"place/{key}".encode()) / 2**32
     return float(60.0 * 10.0 ** (low + place * width))
-
-
-class _Fitting:
-    """Which job types of the table a row can be; each kind of row is looked up once."""
-
-    def __init__(self, how: How) -> None:
-        self._how = how
-        self._table = how.table
-        known = how.table.worker_types()
-        self._plain = {_plain(worker_type): worker_type for worker_type in known}
-        self._names = {_plain(n): worker_type for n, worker_type in how.type_names.items()}
-        classes = how.table.classes()
-        self._scale_factors = sorted({scale for _, scale in classes})
-        self._found: dict[tuple[float, str, tuple[str, ...], str], _Choices] = {}
-
-    def choices(self, row: Row) -> _Choices:
-        """See ``_Choices``."""
-        key = (row.workers, row.ran_on, row.types, row.model)
-        found = self._found.get(key)
-        if found is None:
-            found = self._found[key] = self._look(*key)
-        return found
-
-    def _look(self, workers: float, ran_on: str, types: tuple[str, ...], model: str) -> _Choices:
-        if workers <= 0:
-            return _refused("asks for no GPU")
-        if workers > MAX_SCALE_FACTOR:
-            return _refused(f"more than {MAX_SCALE_FACTOR} workers")
-        repaired = []
-        whole = math.ceil(workers)
-        if whole != workers:
-            repaired.append("part of a worker: scheduled as a whole one")
-        allowed, unknown = self._allowed(types)
-        if types and not allowed and not self._how.any_type:
-            return _refused(f"asks for GPU types that the table has not: {'|'.join(types)}")
-        if unknown and not self._how.any_type:
-            repaired.append("asks for GPU types, some of which the table has not: left to the rest")
-        usual = self._how.reference_type
-        references = dict.fromkeys(each for each in (self._ours(ran_on), usual) if each)
-        for scale_factor, reference in product(self._scale_factors_for(whole), references):
-            job_types = self._job_types(scale_factor, reference, allowed, model)
-            if job_types:
-                break
-        else:
-            on = f" and on one of {', '.join(allowed)}" if allowed else ""
-            return _refused(f"no job type of the table runs on {whole} workers of {usual}{on}")
-        if scale_factor != whole:
-            repaired.append(f"more workers than job types run on: {scale_factor}, as much longer")
-        if ran_on and reference != self._ours(ran_on):
-            repaired.append(f"ran on {ran_on}: its time is taken for that of the reference type")
-        return _Choices(scale_factor, whole / scale_factor, job_types, allowed, tuple(repaired))
-
-    def _scale_factors_for(self, workers: int) -> list[int]:
-        """Workers to look for job types on, best first: fewer than asked for where it may be."""
-        if self._how.fit == "skip":
-            return [workers]
-        return [scale for scale in reversed(self._scale_factors) if scale <= workers]
-
-    def _allowed(self, types: tuple[str, ...]) -> tuple[tuple[str, ...], bool]:
-        """Our names of GPU types asked for, and whether some have none."""
-        if self._how.any_type:
-            return (), False
-        found = [self._ours(each) for each in types]
-        return tuple(dict.fromkeys(each for each in found if each)), "" in found
-
-    def _ours(self, name: str) -> str:
-        plain = _plain(name)
-        tried = (self._names.get(plain, ""), self._plain.get(plain, ""))
-        others = (each for each in _ALSO_CALLED.get(plain, ()) if each in self._plain.values())
-        return next((each for each in (*tried, *others) if each), "")
-
-    def _job_types(
-        self, scale_factor: int, reference: str, allowed: tuple[str, ...], model: str
-    ) -> list[tuple[str, float]]:
-        table, wanted = self._table, self._how.job_types
-        found = []
-        for job_type, scale in table.classes():
-            if scale != scale_factor or (wanted and job_type not in wanted):
-                continue
-            rate = table.alone(job_type, scale, reference)
-            runs = not allowed or any(table.alone(job_type, scale, each) for each in allowed)
-            if rate and runs:
-                found.append((job_type, rate))
-        same = [each for each in found if each[0] == model]
-        return same or found
-
-
-def _refused(why: str) -> _Choices:
-    return _Choices(0, 1.0, (), (), (), why)
-
-
-def _plain(name: str) -> str:
-    """A GPU type without what its many spellings differ in."""
-    letters = "".join(c for c in name.lower() if c.isalnum())
-    return letters.removeprefix("nvidia").removeprefix("tesla")

@@ -13,7 +13,8 @@ import msgspec
 from replay.traces.cells import BadCellError, Clock, is_missing, name, number, zone
 from replay.traces.columns import read_rows
 from replay.traces.errors import Fault
-from replay.traces.imported import How, Row
+from replay.traces.fitting import How
+from replay.traces.imported import Row
 from replay.traces.rows import Rows
 
 ZONE = "America/Los_Angeles"

@@ -17,8 +17,8 @@ import msgspec
 
 from replay.traces.errors import Fault, TraceError
 from replay.traces.files import read_text
+from replay.traces.fitting import How
 from replay.traces.formats import FORMATS, recognise
-from replay.traces.imported import How
 from replay.traces.rows import Rows, TimedEvent, first_line
 from replay.traces.rules import RULES
 from schemas.domain import JobSpec

@@ -8,7 +8,8 @@ processor counts as a worker, or so many together as ``How.processors`` says; a 
 from __future__ import annotations
 
 from replay.traces.cells import BadCellError, number
-from replay.traces.imported import How, Row
+from replay.traces.fitting import How
+from replay.traces.imported import Row
 from replay.traces.rows import Rows, numbered_lines
 
 FIELDS = 18

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from replay.traces.cells import BadCellError, is_missing, name, number
 from replay.traces.columns import header_of, read_rows
-from replay.traces.imported import How, Row
+from replay.traces.fitting import How
+from replay.traces.imported import Row
 from replay.traces.rows import Rows
 
 COLUMNS = ("job_id", "num_gpu", "submit_time", "duration")

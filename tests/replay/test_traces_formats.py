@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from replay.traces.cells import BadCellError, Clock, safe_id, zone
 from replay.traces.errors import TraceError
 from replay.traces.files import read_text
+from replay.traces.fitting import How
 from replay.traces.formats import FORMATS, recognise
-from replay.traces.imported import How
 from replay.traces.reader import Trace, parse_trace, read_trace
 from replay.traces.tables import builtin_table
 from schemas.domain import JobSpec
@@ -428,7 +428,7 @@ def test_a_pai_folder_without_tables_is_refused(tmp_path: Path) -> None:
 def swf(**changes: str) -> str:
     """One line, with fields changed by number (``f4``)."""
     line = "1 100 -1 600 2 595.5 -1 2 900 -1 1 7 3 1 1 1 -1 -1"
-    fields = line.split()
+    fields: list[str] = [*line.split()]
     for field, value in changes.items():
         fields[int(field[1:]) - 1] = value
     return "  " + "  ".join(fields) + "\n"
