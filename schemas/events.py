@@ -234,6 +234,8 @@ class ThroughputMeasured(Event, frozen=True, gc=False, kw_only=True, tag=True):
     #: Seconds that were measured over, warm-up left out.
     seconds: float = 0.0
     outcome: str = "measured"
+    #: Why nothing was measured.
+    detail: str = ""
 
 
 # --- mechanism -----------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from schemas.domain import UNCONSOLIDATED, Lease
@@ -47,15 +47,15 @@ class Servers:
             servers = self._workers.setdefault(worker.worker_type, {})
             servers.setdefault(worker.server_id, set()).add(worker_id)
 
-    def way(self, lease: Lease) -> str:
-        """The worker type, and in which of the two ways the lease holds it.
+    def is_consolidated(self, worker_type: str, worker_ids: Sequence[str]) -> bool:
+        """Whether workers of a type are on as few servers as could hold them if all were free."""
+        spanned = {self._server[i] for i in worker_ids if i in self._server}
+        needed = fewest(len(worker_ids), map(len, self._workers.get(worker_type, {}).values()))
+        return needed is None or len(spanned) <= needed
 
-        A gang is consolidated on as few servers as could hold it if all were free.
-        """
-        ids = lease.worker_ids
-        if len(ids) == 1:
-            return lease.worker_type
-        spanned = {self._server[i] for i in ids if i in self._server}
-        needed = fewest(len(ids), map(len, self._workers.get(lease.worker_type, {}).values()))
-        spread = needed is not None and len(spanned) > needed
-        return lease.worker_type + UNCONSOLIDATED * spread
+    def way(self, lease: Lease) -> str:
+        """The worker type, and in which of the two ways the lease holds it."""
+        is_gang = len(lease.worker_ids) > 1
+        if is_gang and not self.is_consolidated(lease.worker_type, lease.worker_ids):
+            return lease.worker_type + UNCONSOLIDATED
+        return lease.worker_type

@@ -268,6 +268,7 @@ class MechanismCore:
             if not self._leases.of_job(job_id):
                 resumed = self._resume(job_id, f"worker {worker_id} is lost", now)
                 decisions.append(resumed)
+        decisions += self._profiles.lost(worker_id)
         return (*decisions, *self._arm(now))
 
     def _profile(self, event: ProfileRequested, now: float) -> Sequence[Decision]:

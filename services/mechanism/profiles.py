@@ -2,20 +2,22 @@
 
 What is measured is a copy of the job, so the job itself may run meanwhile. Workers registered for
 profiles only are used at any time; those of the cluster while a round leaves them idle, and no
-longer than the round. First asked, first served, as far as there are workers of the type.
+longer than the round. First asked, first served, as far as there are workers of the type. A gang
+is measured consolidated, unless the workers kept for profiles lie too far apart for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from schemas.decisions import Decision, Emit, Wake
 from schemas.domain import Lease, ProfileCell, TaskSpec
 from schemas.events import LeasesChanged, ProfileRequested, RoundScheduled
+from schemas.servers import Servers
 from services.mechanism.jobs import Jobs
 from services.mechanism.leases import Leases
-from services.mechanism.placement import Workers
+from services.mechanism.placement import Workers, place
 from services.mechanism.planning import task_of
 
 #: Seconds past its end after which a profile is taken never to return.
@@ -53,10 +55,17 @@ class Profiles:
     def expire(self, now: float) -> Iterator[Decision]:
         """Give up the profiles that should have returned long ago."""
         over = [i for i, (_, ends_at_s) in self._running.items() if ends_at_s + PATIENCE_S <= now]
+        return self._give_up(over, f"no word of the profile {PATIENCE_S:g} s after its end")
+
+    def lost(self, worker_id: str) -> Iterator[Decision]:
+        """A worker is lost: profiles on it find nothing."""
+        over = [i for i, (lease, _) in self._running.items() if worker_id in lease.worker_ids]
+        return self._give_up(over, f"worker {worker_id} is lost")
+
+    def _give_up(self, over: Sequence[str], reason: str) -> Iterator[Decision]:
         for lease_id in over:
             del self._running[lease_id]
         if over:
-            reason = f"no word of the profile {PATIENCE_S:g} s after its end"
             yield Emit(LeasesChanged(round_id=self._number, revoked=tuple(over), reason=reason))
 
     def grant(self, jobs: Jobs, workers: Workers, now: float) -> list[Decision]:
@@ -100,11 +109,11 @@ class Profiles:
             there = free.get(cell.worker_type, [])
             size = job.spec.scale_factor
             ends_at_s = starts_at_s + seconds
-            if len(there) < size or ends_at_s > until_s:
+            worker_ids = _close_together(there, size, workers)
+            if not worker_ids or ends_at_s > until_s:
                 waiting.append((job_id, cell, seconds))
                 continue
-            worker_ids = tuple(there[:size])
-            del there[:size]
+            free[cell.worker_type] = [w for w in there if w not in worker_ids]
             tasks = [task_of(job)]
             if cell.beside:
                 tasks.append(
@@ -143,5 +152,20 @@ class Profiles:
         return Emit(changed), Wake(timer, ends_at_s + PATIENCE_S)
 
 
-def _reference(job_type: str, scale_factor: int) -> TaskSpec:
-    return TaskSpec(job_id="", job_type=job_type, scale_factor=scale_factor, total_steps=0.0)
+def _close_together(there: list[str], size: int, workers: Workers) -> tuple[str, ...]:
+    """So many of these workers of one type, on as few servers as may be; none if that will not do.
+
+    A gang on more servers than need be would be measured slower than the type can run it. Workers
+    kept for profiles are taken as they stand.
+    """
+    if size == 1 or len(there) < size:
+        return tuple(there[:size]) if len(there) >= size else ()
+    by_server: dict[str, list[str]] = {}
+    for worker_id in there:
+        by_server.setdefault(workers.registered[worker_id].server_id, []).append(worker_id)
+    (chosen,) = place([(size, None)], by_server)
+    first = workers.registered[chosen[0]]
+    consolidated = Servers.of(workers.registered.values()).is_consolidated(
+        first.worker_type, chosen
+    )
+    return chosen if first.profiles_only or consolidated else ()

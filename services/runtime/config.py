@@ -97,6 +97,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     leave_tasks: bool = True
     #: Whether its workers are there to profile jobs nobody knows, and never to run any.
     profiles_only: bool = False
+    #: ``"JOB TYPE" = "command"`` lines: how to start the reference jobs of the throughput table,
+    #: so that others can be profiled beside them.
+    references_file: str = ""
     #: Imagined accelerators: how many times as fast as the log's table says they are in truth,
     #: as ``TYPE=FACTOR,...``.
     pace: str = ""

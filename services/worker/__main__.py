@@ -106,11 +106,12 @@ def _hands(
     launch = launcher.Settings(
         folder=Path(settings.folder).absolute(),
         checkpoint_root=Path(settings.checkpoint_root).absolute(),
-        secrets=_secrets(settings.secrets_file),
+        secrets=_lines("secrets_file", settings.secrets_file),
         checkpoint_grace_s=settings.checkpoint_grace_s,
         terminate_grace_s=settings.terminate_grace_s,
         progress_interval_s=_PROGRESS_INTERVAL_S,
         emulated=settings.tasks == "emulated",
+        references=_lines("references_file", settings.references_file),
     )
     return ProcessHands(accelerators, launch, view, now, process.logger)
 
@@ -137,14 +138,14 @@ def _found(name: str, settings: WorkerSettings) -> dict[str, tuple[WorkerRegiste
     return {w.worker_id: (w, str(i) if real else "") for i, w in enumerate(workers)}
 
 
-def _secrets(path: str) -> dict[str, str]:
-    """``NAME = "value"`` lines of the operator's file, TOML."""
+def _lines(key: str, path: str) -> dict[str, str]:
+    """``NAME = "value"`` lines of an operator's file, TOML."""
     if not path:
         return {}
     try:
         found = tomllib.loads(Path(path).read_text())
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"worker.secrets_file {path}: {error}") from None
+        raise ConfigError(f"worker.{key} {path}: {error}") from None
     return {name: str(value) for name, value in found.items()}
 
 

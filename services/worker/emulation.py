@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from schemas.domain import Lease, TaskSpec
 from schemas.events import WorkerRegistered
-from services.worker.hands import Counts, Ending, Task
+from services.worker.hands import Counts, Ending, Profile, Task
 from services.worker.view import LogView
 
 _NAP_S = 2.0
@@ -51,9 +51,13 @@ class EmulatedHands:
         """See ``Hands``."""
         return self._workers
 
-    def measure(self, lease: Lease) -> Sequence[float] | None:
+    async def measure(self, lease: Lease, starts_at_s: float, ends_at_s: float) -> Profile:
         """See ``Hands``: what the table says."""
-        return self._view.known_rates(lease.tasks, lease.worker_type)
+        speeds = self._view.known_rates(lease.tasks, lease.worker_type)
+        if speeds is None:
+            return Profile("failed", detail="no table says what it makes, and nothing runs here")
+        outcome = "measured" if any(speeds) else "does_not_fit"
+        return Profile(outcome, tuple(speeds), ends_at_s - starts_at_s)
 
     async def end_strays(self, known: Callable[[str, str], bool]) -> None:
         """See ``Hands``: what was arithmetic is gone with the process that did it."""

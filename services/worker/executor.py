@@ -30,7 +30,7 @@ from schemas.events import (
     WorkerDisappeared,
 )
 from services.worker.core import DetectWorkers, RunProfile, RunRound, StopTask
-from services.worker.hands import Counts, Hands, Task
+from services.worker.hands import Counts, Hands, Profile, Task
 from services.worker.view import LogView
 
 Report = Callable[[int, AnyEvent], None]
@@ -130,6 +130,8 @@ class WorkerExecutor:
         #: {lease id: (last round known to hold it, when that ends)}
         self._held: dict[str, tuple[int, float]] = {}
         self._running: dict[TaskKey, _Running] = {}
+        #: Profiles that are out.
+        self._profiled: set[str] = set()
         #: {worker id: leases with tasks on it}
         self._occupied: dict[str, set[str]] = {}
         #: {lease id: its wait for empty workers}
@@ -177,26 +179,45 @@ class WorkerExecutor:
         ]
         for n, event in enumerate(news):
             report(n, event)
-        await self._hands.end_strays(lambda lease_id, _: lease_id in self._held)
+        await self._hands.end_strays(lambda i, _: i in self._held or i in self._profiled)
 
     async def _profile(self, effect: RunProfile, report: Report) -> None:
-        await self._until(effect.ends_at_s)
         lease = effect.lease
+        self._profiled.add(lease.lease_id)
+        try:
+            found = await self._measure(effect)
+        finally:
+            self._profiled.discard(lease.lease_id)
+            self._vacate(lease)
         job, *others = lease.tasks
-        speeds = self._hands.measure(lease)
-        outcome = "failed" if speeds is None else "measured" if any(speeds) else "does_not_fit"
+        speeds = (*found.speeds, 0.0, 0.0)
         event = ThroughputMeasured(
             reporter=self._name,
             lease_id=lease.lease_id,
             job_id=job.job_id,
             worker_type=lease.worker_type,
             beside=others[0].job_type if others else "",
-            steps_per_s=speeds[0] if speeds else 0.0,
-            other_steps_per_s=speeds[1] if speeds and others else 0.0,
-            seconds=effect.ends_at_s - effect.starts_at_s,
-            outcome=outcome,
+            steps_per_s=speeds[0],
+            other_steps_per_s=speeds[1],
+            seconds=found.seconds,
+            outcome=found.outcome,
+            detail=found.detail,
         )
         report(0, event)
+
+    async def _measure(self, effect: RunProfile) -> Profile:
+        lease = effect.lease
+        await self._until(effect.starts_at_s)
+        try:
+            async with asyncio.timeout(max(0.0, effect.ends_at_s - self._now())):
+                await self._until_free(lease)
+        except TimeoutError:
+            return Profile("failed", detail="its workers were not free before it was to end")
+        self._occupy(lease)
+        found = await self._hands.measure(lease, effect.starts_at_s, effect.ends_at_s)
+        if found.outcome == "measured":
+            await self._until(effect.ends_at_s)
+        return found
 
     # --- rounds ----------------------------------------------------------------------------------
 
@@ -259,8 +280,7 @@ class WorkerExecutor:
         _, ends_at_s = self._held.get(lease.lease_id, (0, current.effect.ends_at_s))
         task = self._hands.start(lease, spec, starts_at_s, ends_at_s, fresh=fresh)
         self._running[key] = _Running(lease, spec, task, current)
-        for worker_id in lease.worker_ids:
-            self._occupied.setdefault(worker_id, set()).add(lease.lease_id)
+        self._occupy(lease)
         task.ending.add_done_callback(lambda _: self._report_end(key))
         if fresh:
             current.started(lease.lease_id)
@@ -407,7 +427,9 @@ class WorkerExecutor:
 
     async def _until_free(self, lease: Lease) -> None:
         """Wait until the workers are empty, and the jobs nowhere else."""
-        earlier = [spec.resume_from for spec in lease.tasks if spec.resume_from]
+        # A profile's are copies: the job itself may run meanwhile.
+        copied = lease.profile
+        earlier = [s.resume_from for s in lease.tasks if s.resume_from and not copied]
         while True:
             self._changed.clear()
             occupied = any(self._occupied.get(worker_id) for worker_id in lease.worker_ids)
@@ -430,6 +452,10 @@ class WorkerExecutor:
     def _ends(self, lease: Lease, current: _Round) -> bool:
         round_id, _ = self._held.get(lease.lease_id, (current.effect.round_id, 0.0))
         return round_id <= current.effect.round_id
+
+    def _occupy(self, lease: Lease) -> None:
+        for worker_id in lease.worker_ids:
+            self._occupied.setdefault(worker_id, set()).add(lease.lease_id)
 
     def _vacate(self, lease: Lease) -> None:
         for worker_id in lease.worker_ids:

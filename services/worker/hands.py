@@ -34,6 +34,18 @@ class Counts:
     save_s: float = 0.0
 
 
+@dataclass(frozen=True)
+class Profile:
+    """What a profile has found: ``measured``, ``does_not_fit`` (its memory) or ``failed``."""
+
+    outcome: str
+    #: Steps/s of each of its tasks, if measured, and over how many seconds.
+    speeds: tuple[float, ...] = ()
+    seconds: float = 0.0
+    #: Why nothing was measured.
+    detail: str = ""
+
+
 class Task(Protocol):
     """One job under one lease, on this service's workers."""
 
@@ -85,8 +97,8 @@ class Hands(Protocol):
         """The workers there are."""
         ...
 
-    def measure(self, lease: Lease) -> Sequence[float] | None:
-        """Steps/s of each task of a profile; None if they cannot be measured here."""
+    async def measure(self, lease: Lease, starts_at_s: float, ends_at_s: float) -> Profile:
+        """Run a profile, to its end if all goes well; its workers are free, and are so after."""
         ...
 
     async def end_strays(self, known: Callable[[str, str], bool]) -> None:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -44,6 +44,10 @@ _SECRET = "secret:"  # noqa: S105 - what stands before the name of one
 _PORTS = (20000, 30000)
 
 
+#: A profile is short, and its steps are all that is wanted of it.
+_PROFILE_INTERVAL_S = 0.2
+
+
 class LaunchError(Exception):
     """A task cannot be started; the message says why, and what would help."""
 
@@ -61,6 +65,8 @@ class Settings:
     progress_interval_s: float
     #: Whether accelerators are imagined: a job without a command then runs at the table's pace.
     emulated: bool
+    #: {job type: command} of reference jobs, to profile others beside them
+    references: Mapping[str, str] = field(default_factory=dict)
 
 
 class Launcher:
@@ -169,7 +175,7 @@ class Launcher:
         if _SDK.is_dir():
             # A checkout: the SDK is a distribution of its own, installed or not.
             own["PYTHONPATH"] = os.pathsep.join(filter(None, (own.get("PYTHONPATH"), str(_SDK))))
-        interval_s = self._settings.progress_interval_s
+        interval_s = _PROFILE_INTERVAL_S if lease.profile else self._settings.progress_interval_s
         told = task_environment(
             self._socket_path.absolute(), lease.lease_id, spec, rank, interval_s
         )

@@ -24,9 +24,10 @@ from schemas.domain import Lease, TaskSpec
 from schemas.events import WorkerRegistered
 from schemas.subjects import is_safe_name
 from services.worker.devices import Accelerators
-from services.worker.hands import Counts, Ending, Task
+from services.worker.hands import Counts, Ending, Profile
 from services.worker.launch import FOLDER_VARIABLE, Launcher, LaunchError, Settings
 from services.worker.lease_socket import Agreeable, LeaseSocket, Logger, Report
+from services.worker.measuring import Profiler
 from services.worker.ranks import Done, Error, Stopped
 from services.worker.resume import newest_checkpoint
 from services.worker.task_log import cut, last_line
@@ -80,6 +81,7 @@ class ProcessHands:
         )
         launcher = Launcher(settings, accelerators.cuda_ids, view, socket.path)
         self._tools = Tools(launcher, socket, view, now, settings)
+        self._profiler = Profiler(settings, view, socket, self._start_copy, now)
         self._tasks: dict[_Key, ProcessTask] = {}
         #: What a dead process of this service has left: {task: {rank: pid}}
         self._left: dict[_Key, dict[int, int]] = {}
@@ -117,11 +119,11 @@ class ProcessHands:
         """See ``Hands``."""
         return self._accelerators.workers
 
-    def measure(self, lease: Lease) -> Sequence[float] | None:
-        """See ``Hands``: the table's word where accelerators are imagined; others have none."""
-        if not self._tools.settings.emulated:
-            return None
-        return self._tools.view.known_rates(lease.tasks, lease.worker_type)
+    async def measure(self, lease: Lease, starts_at_s: float, ends_at_s: float) -> Profile:
+        """See ``Hands``."""
+        if not set(lease.worker_ids) <= self._accelerators.cuda_ids.keys():
+            return Profile("failed", detail="its workers are of several worker services")
+        return await self._profiler.measure(lease, ends_at_s)
 
     async def end_strays(self, known: Callable[[str, str], bool]) -> None:
         """See ``Hands``."""
@@ -133,11 +135,12 @@ class ProcessHands:
 
     def start(
         self, lease: Lease, spec: TaskSpec, starts_at_s: float, ends_at_s: float, *, fresh: bool
-    ) -> Task:
+    ) -> ProcessTask:
         """See ``Hands``."""
         own = self._accelerators.cuda_ids
         ranks = [rank for rank, worker in enumerate(lease.worker_ids) if worker in own]
-        task = ProcessTask(self._tools, lease, spec, ranks, ends_at_s)
+        loads_from_s = starts_at_s if fresh else self._tools.now()
+        task = ProcessTask(self._tools, lease, spec, ranks, (loads_from_s, ends_at_s))
         key = (lease.lease_id, spec.job_id)
         self._tasks[key] = task
         task.ending.add_done_callback(lambda _: self._forget(key))
@@ -148,6 +151,9 @@ class ProcessHands:
             left = None
         task.begin(left or {})
         return task
+
+    def _start_copy(self, lease: Lease, spec: TaskSpec, ends_at_s: float) -> ProcessTask:
+        return self.start(lease, spec, self._tools.now(), ends_at_s, fresh=True)
 
     def _forget(self, key: _Key) -> None:
         task = self._tasks.pop(key)
@@ -160,23 +166,37 @@ class ProcessHands:
         asyncio.get_running_loop().run_in_executor(None, task.cut_logs)
 
     def _hear(self, report: Report) -> None:
-        task = self._tasks.get((report.lease_id, report.job_id))
+        key = (report.lease_id, report.job_id)
+        task = self._tasks.get(key)
         if task is not None:
             task.hear(report)
+            self._profiler.hear(key)
 
 
 class ProcessTask:
-    """See ``Task``: the ranks of one job under one lease that run here."""
+    """See ``Task``: the ranks of one job under one lease that run here.
+
+    ``times``: from when its workers wait for it to train, and when its lease ends, s.
+    """
 
     def __init__(
-        self, tools: Tools, lease: Lease, spec: TaskSpec, ranks: Sequence[int], ends_at_s: float
+        self,
+        tools: Tools,
+        lease: Lease,
+        spec: TaskSpec,
+        ranks: Sequence[int],
+        times: tuple[float, float],
     ) -> None:
         self.lease = lease
         self.spec = spec
         self.ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         self._tools = tools
         self._ranks = ranks
-        self._ends_at_s = ends_at_s
+        loads_from_s, self._ends_at_s = times
+        #: Set until all its ranks train; None from the start if they do already.
+        self._loads_from_s: float | None = loads_from_s
+        #: How long that took.
+        self._load_s = 0.0
         #: {rank: its process} of those that run
         self._pids: dict[int, int] = {}
         self._codes: dict[int, int | None] = {}
@@ -222,6 +242,7 @@ class ProcessTask:
         self._tools.socket.expect(self.lease.lease_id, spec, self._ranks, ends_in_s)
         self._checkpoints = Path(spec.checkpoint_dir)
         if left:
+            self._loads_from_s = None
             for rank, pid in left.items():
                 self._watch(rank, pid)
             return
@@ -238,8 +259,10 @@ class ProcessTask:
 
     def _launch(self, spec: TaskSpec) -> None:
         launcher = self._tools.launcher
-        is_over = self._tools.view.is_over
-        tasks = [t for t in self.lease.tasks if not is_over(self.lease.lease_id, t.job_id)]
+        tasks = list(self.lease.tasks)
+        if not self.lease.profile:
+            is_over = self._tools.view.is_over
+            tasks = [t for t in tasks if not is_over(self.lease.lease_id, t.job_id)]
         try:
             launcher.set_pace(self.lease, tasks)
             for rank in self._ranks:
@@ -285,11 +308,14 @@ class ProcessTask:
     def _note_counts(self) -> None:
         said, before = self._tools.socket.steps(*self._key), self._counts
         if said is not None:
+            if self._loads_from_s is not None:
+                self._load_s = max(0.0, self._tools.now() - self._loads_from_s)
+                self._loads_from_s = None
             # Never back: one that starts over under its lease does its steps a second time.
             self._counts = Counts(
                 max(said.steps, before.steps),
                 max(said.checkpointed_steps, before.saved_steps),
-                said.load_s,
+                max(said.load_s, self._load_s),
                 said.save_s,
             )
 
@@ -355,8 +381,12 @@ class ProcessTask:
     # --- Task ------------------------------------------------------------------------------------
 
     def counts(self, now: float) -> Counts:
-        """See ``Task``."""
-        return self._counts
+        """See ``Task``; until it trains, all is loading: the start, imports, the checkpoint."""
+        counts = self._counts
+        if self._loads_from_s is None:
+            return counts
+        load_s = max(0.0, now - self._loads_from_s)
+        return Counts(counts.steps, counts.saved_steps, load_s, counts.save_s)
 
     def renew(self, ends_at_s: float) -> None:
         """See ``Task``."""
@@ -394,6 +424,11 @@ class ProcessTask:
         await self._ends_within(self._tools.settings.terminate_grace_s)
         self._signal(signal.SIGKILL)
         await asyncio.wait((self.ending,))
+
+    def abandon(self) -> None:
+        """See ``Copy``."""
+        self._stopping = True
+        self._signal(signal.SIGKILL)
 
     async def _ends_within(self, seconds: float) -> None:
         await asyncio.wait((self.ending,), timeout=seconds)

@@ -19,6 +19,7 @@ from schemas.events import (
     RoundScheduled,
     ThroughputMeasured,
     TimerFired,
+    WorkerDisappeared,
     WorkerRegistered,
 )
 from services.mechanism.core import MechanismCore
@@ -122,6 +123,32 @@ def test_a_gang_is_profiled_as_a_gang() -> None:
     assert granted(told(core, 0.0, asked("b", ("v100", "")))) == []
     (lease,) = granted(told(core, 0.0, kept("q")))
     assert lease.worker_ids == ("p", "q")
+
+
+def test_a_gang_is_profiled_on_no_more_servers_than_need_be() -> None:
+    """Two idle workers far apart will not do: the type would look slower than it is."""
+    core = standing(*(worker(f"v100-{i}", server=f"s{i // 2}") for i in range(6)))
+    told(core, 0.0, CancelRequested(job_id="a"), job("b", 2), estimate({"v100": 2.0}, 2))
+    told(core, 0.0, *(DrainRequested(worker_id=f"v100-{i}") for i in (0, 2)))
+    told(core, 0.0, asked("b", ("v100", "")))
+    plan = told(core, 0.0, TimerFired(timer="round/1", due_s=0.0))
+    (scheduled,) = (event for event in emitted(plan) if isinstance(event, RoundScheduled))
+    assert [each.worker_ids for each in scheduled.granted] == [("v100-4", "v100-5")]
+    assert granted(plan) == []
+    (lease,) = granted(told(core, 1.0, worker("v100-0", server="s0")))
+    assert lease.worker_ids == ("v100-0", "v100-1")
+
+
+def test_a_profile_on_a_worker_that_is_lost_finds_nothing() -> None:
+    """It is revoked at once, and the next is granted elsewhere; others are left alone."""
+    core = standing(kept("p"), kept("q"))
+    one, two = granted(told(core, 0.0, asked("a", ("v100", ""), ("v100", "m"))))
+    said = told(core, 1.0, WorkerDisappeared(worker_id="p", reporter=REPORTER))
+    (change,) = changes(said)
+    assert (change.revoked, change.granted) == ((one.lease_id,), ())
+    assert granted(told(core, 1.0, asked("a", ("v100", "")))) == []
+    (third,) = granted(told(core, SECONDS, returned(two.lease_id)))
+    assert third.worker_ids == ("q",)
 
 
 def test_a_profile_without_word_is_revoked() -> None:
