@@ -70,6 +70,8 @@ def show(
         print(json_module.dumps([_as_row(cell, rates) for cell, rates in shown.items()], indent=2))
     else:
         views.out().print(_table(shown, _prices(table)))
+        for source in catalogue.sources() if table == "catalogue" else ():
+            print(f"from {source}")
 
 
 @app.command("import", epilog=examples("gavel throughputs import rates.json --to rates.csv"))

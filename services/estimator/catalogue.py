@@ -7,11 +7,13 @@ same number of samples on every accelerator, whatever batch the benchmark had th
 Two families, never mixed, in the name of each job type:
 
 - ``(lambda)``: lambdal/deeplearning-benchmark, PyTorch, one accelerator, suite v1 (v0 and v2 ran
-  other software and are left out). The repository states no licence; single figures are facts.
-- ``(mlperf)``: mlcommons/training_results_v5.0 (Apache License 2.0), one server of 8 accelerators.
+  other software and are left out).
+- ``(mlperf)``: mlcommons/training_results_v5.0, one server of 8 accelerators.
 
 No pair was ever measured on these, and none is made up: space sharing has to learn them.
 ``catalogue_prices.csv`` has a list price for the types that one was found for, its date and source.
+``catalogue_sources.csv`` has the licence of each source, and whether that was confirmed: read where
+the source itself says it.
 """
 
 from __future__ import annotations
@@ -32,6 +34,32 @@ class Price:
     #: Day it was read, as the source has it.
     as_of: str
     source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A repository that figures of the catalogue are cited from."""
+
+    name: str
+    licence: str
+    #: Whether the source itself was read to say so.
+    confirmed: bool
+    #: What is known of it.
+    ground: str
+
+    def __str__(self) -> str:
+        """Name and licence, on one line."""
+        unconfirmed = "" if self.confirmed else "; UNCONFIRMED"
+        return f"{self.name} (licence: {self.licence}{unconfirmed})"
+
+
+def sources() -> tuple[Source, ...]:
+    """Where the figures come from."""
+    rows = csv.DictReader(io.StringIO(_text("catalogue_sources.csv")))
+    return tuple(
+        Source(row["source"], row["licence"], row["confirmed"] == "yes", row["ground"])
+        for row in rows
+    )
 
 
 def throughputs() -> ThroughputTable:

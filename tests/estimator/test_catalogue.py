@@ -33,6 +33,21 @@ def test_families_do_not_mix() -> None:
         assert row["source"].startswith(repository[family])
 
 
+def test_each_source_is_named_with_its_licence() -> None:
+    """Of throughputs and prices; one that was not confirmed says so wherever it is shown."""
+    text = files("services.estimator").joinpath("catalogue_throughputs.csv").read_text("utf-8")
+    cited = [row["source"] for row in csv.DictReader(text.splitlines())]
+    cited += [price.source for price in catalogue.prices().values()]
+    known = catalogue.sources()
+    for figure in cited:
+        assert sum(source.name in figure for source in known) == 1, figure
+    for source in known:
+        assert any(source.name in figure for figure in cited)
+        assert source.licence
+        assert source.ground
+        assert ("UNCONFIRMED" in str(source)) == (not source.confirmed)
+
+
 def test_derived_figures_say_so_and_what_from() -> None:
     """Steps/s times samples a step are the samples/s that the source is cited with."""
     text = files("services.estimator").joinpath("catalogue_throughputs.csv").read_text("utf-8")

@@ -45,6 +45,15 @@ def test_show_says_what_a_worker_costs() -> None:
     assert "USD per worker and hour" in gavel("throughputs", "show", "catalogue").stdout
 
 
+def test_show_says_whose_figures_the_catalogue_has() -> None:
+    """With their licences, and which of these nobody has confirmed; other tables have no such."""
+    shown = gavel("throughputs", "show", "catalogue").stdout
+    assert (
+        "from mlcommons/training_results_v5.0 (licence: Apache License 2.0; UNCONFIRMED)" in shown
+    )
+    assert "licence" not in gavel("throughputs", "show", "builtin").stdout
+
+
 def test_a_table_survives_its_way_through_our_csv(tmp_path: Path) -> None:
     """Imported to CSV, it is the table it was; a changed cell is found, if beyond tolerance."""
     path = tmp_path / "rates.csv"
