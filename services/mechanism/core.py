@@ -311,7 +311,9 @@ class MechanismCore:
 
     def _book_stop(self, event: TaskStopped, now: float) -> Sequence[Decision]:
         job_id = event.task.job_id
-        held = self._book(event.task, event.reporter)
+        held = self._leases.of_rank(event.task.lease_id, job_id, event.reporter)
+        if held is None or event.reason != "failed":
+            held = self._book(event.task, event.reporter)
         if held is None:
             return ()
         if event.reason == "completed":
@@ -321,11 +323,15 @@ class MechanismCore:
         self._leases.stop(held, job_id)
         if event.reason == "cancelled":
             return ()
+        left: tuple[Decision, ...] = ()
+        if len(held.lease.reporters) > 1 and not held.running:
+            # Ranks elsewhere are of no use without this one, and may wait for it for long.
+            left = (self._revoke([held], f"a rank of job {job_id} has {event.reason}"),)
         code = "" if event.exit_code is None else f" with exit code {event.exit_code}"
         reason = f"task {event.reason}{code}{': ' if event.detail else ''}{event.detail}"
         if event.reason == "lost":
-            return (self._resume(job_id, reason, now), *self._arm(now))
-        return (*self._requeue(job_id, reason, now), *self._arm(now))
+            return (self._resume(job_id, reason, now), *left, *self._arm(now))
+        return (*self._requeue(job_id, reason, now), *left, *self._arm(now))
 
     def _agree_stop(self, event: StopStepProposed, now: float) -> Sequence[Decision]:
         iteration = self._leases.propose(event)

@@ -63,6 +63,12 @@ class Leases:
             return None
         return held
 
+    def of_rank(self, lease_id: str, job_id: str, reporter: str) -> Held | None:
+        """The lease, if the reporter runs ranks of the job under it, but not the first."""
+        held = self.held.get(lease_id)
+        here = held is not None and job_id in held.running
+        return held if here and held and reporter in held.lease.reporters[1:] else None
+
     def propose(self, event: StopStepProposed) -> int | None:
         """Take in where a service could have a gang stop; the agreed iteration, with the last.
 

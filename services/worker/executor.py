@@ -340,7 +340,8 @@ class WorkerExecutor:
             exit_code=ending.exit_code,
             detail=ending.detail,
         )
-        if running.lease.reporters[0] == self._name:
+        # Steps are one service's to tell; that a rank has failed, everyone's.
+        if running.lease.reporters[0] == self._name or ending.reason == "failed":
             current.report(current.numbers[running.lease.lease_id, running.spec.job_id], event)
 
     def _report_round(self, current: _Round) -> None:
@@ -384,9 +385,13 @@ class WorkerExecutor:
 
     def _row(self, running: _Running, at_s: float) -> TaskProgress:
         counts, before = running.task.counts(at_s), running.before
+        lease_id, job_id = running.lease.lease_id, running.spec.job_id
+        if running.lease.reporters[0] != self._name:
+            # The seconds of the lease are told by the service of its first rank.
+            return TaskProgress(lease_id, job_id, counts.steps, counts.saved_steps, 0.0)
         return TaskProgress(
-            running.lease.lease_id,
-            running.spec.job_id,
+            lease_id,
+            job_id,
             counts.steps,
             counts.saved_steps,
             max(0.0, at_s - running.round.effect.starts_at_s),

@@ -15,6 +15,7 @@ from schemas.domain import TaskProgress
 from schemas.events import (
     DrainRequested,
     JobCancelled,
+    JobFailed,
     ProgressReported,
     RoundScheduled,
     StopStepAgreed,
@@ -24,13 +25,8 @@ from schemas.events import (
 )
 from services.worker.processes import tasks_under
 from tests.live.cluster import ROOT, Cluster, running_cluster
-from tests.live.shells import Outsider
 
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
-]
+pytestmark = pytest.mark.live
 
 HOSTS = ("worker-a", "worker-b", "worker-c")
 COMMAND = shlex.join([sys.executable, str(ROOT / "deploy" / "examples" / "torch_ddp.py")])
@@ -39,6 +35,8 @@ PATIENT = {"GAVEL_WORKER_CHECKPOINT_GRACE_S": "60", "GAVEL_WORKER_ADDRESS": "127
 PATIENCE_S = 90.0
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 def test_ranks_on_two_hosts_stop_at_one_step_and_go_on_from_it(tmp_path: Path) -> None:
     """A host is drained: both ranks save at the agreed step, and train on from it elsewhere."""
 
@@ -53,8 +51,7 @@ def test_ranks_on_two_hosts_stop_at_one_step_and_go_on_from_it(tmp_path: Path) -
             await cluster.until(lambda _: trains(cluster, "r1-0"), PATIENCE_S)
             first = cluster.events(RoundScheduled)[0].granted[0]
             assert len(first.reporters) == 2
-            operator = Outsider(cluster.log, "operator.drain")
-            await operator.append(DrainRequested(worker_id=first.worker_ids[0]))
+            await cluster.order(DrainRequested(worker_id=first.worker_ids[0]))
             await cluster.until_count(StopStepAgreed, 1, PATIENCE_S)
             (agreed,) = cluster.events(StopStepAgreed)
             proposed = {p.reporter: p.iteration for p in cluster.events(StopStepProposed)}
@@ -68,6 +65,30 @@ def test_ranks_on_two_hosts_stop_at_one_step_and_go_on_from_it(tmp_path: Path) -
             await cluster.until_count(TaskStopped, 2)
             await cluster.check_log()
             assert not tasks_under(tmp_path)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_rank_that_fails_ends_those_on_other_hosts(tmp_path: Path, rank: str) -> None:
+    """Which would wait for it for ever; the job fails for the reason that the one rank had."""
+    code = f"import os, time; os.environ['RANK'] == '{rank}' and exit(3); time.sleep(600)"
+    command = shlex.join([sys.executable, "-c", code])
+
+    async def run() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            for host in HOSTS[:2]:
+                cluster.start_workers("v100=1", host, GAVEL_WORKER_TASKS="emulated", **PATIENT)
+            await cluster.until_count(WorkerRegistered, 2)
+            await cluster.configure(round_s=60.0)
+            await cluster.submit("j", 1e6, scale_factor=2, command=command, max_attempts=1)
+            await cluster.until_count(JobFailed, 1)
+            (failed,) = cluster.events(JobFailed)
+            assert "exit code 3" in failed.reason
+            # One has failed; both are told to stop, long before the round ends.
+            await cluster.until_count(TaskStopped, 3)
+            assert not tasks_under(tmp_path)
+            await cluster.check_log()
 
     asyncio.run(run())
 

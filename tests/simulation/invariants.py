@@ -171,15 +171,20 @@ def _steps(records: Iterable[Record]) -> Iterable[str]:
     checkpointed: dict[str, float] = {}
     #: {(lease, job): steps last reported under it}
     under: dict[tuple[str, str], float] = {}
+    #: {lease: the service that counts its steps}
+    counts: dict[str, str] = {}
     for record in records:
         event = record.event
-        if isinstance(event, JobSubmitted):
+        if isinstance(event, RoundScheduled):
+            counts |= {lease.lease_id: lease.reporters[0] for lease in event.granted}
+        elif isinstance(event, JobSubmitted):
             totals[event.job.job_id] = event.job.total_steps or 0.0
             checkpointed[event.job.job_id] = 0.0
         elif isinstance(event, ProgressReported | TaskStopped):
             rows = event.rows if isinstance(event, ProgressReported) else (event.task,)
             for row in rows:
-                yield from _row(record, row, totals, checkpointed, under)
+                if counts.get(row.lease_id, record.actor) == record.actor:
+                    yield from _row(record, row, totals, checkpointed, under)
 
 
 def _row(

@@ -1,15 +1,20 @@
-"""Where a gang over several worker services stops: at the highest step that any has proposed."""
+"""Gangs over several worker services: they stop at one step, and fail together."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schemas.domain import TaskProgress
 from schemas.events import (
     CancelRequested,
     ClusterConfigured,
+    JobRequeued,
+    LeasesChanged,
     StopStepAgreed,
     StopStepProposed,
+    TaskStopped,
 )
 from services.mechanism.core import MechanismCore
 from tests.mechanism.events import emitted, estimate, job, plan, told, worker
@@ -74,3 +79,33 @@ def test_nothing_is_agreed_for_a_lease_that_is_over() -> None:
     ignored = core._leases.ignored
     assert emitted(told(core, 302.0, proposal(HOSTS[2], 5))) == []
     assert core._leases.ignored == ignored + 1
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_rank_that_fails_anywhere_ends_all_of_its_gang(host: str) -> None:
+    """The lease is revoked everywhere, the job tried again; that the others fail too is no news."""
+    core = gang()
+    row = TaskProgress("r1-0", "j", 60.0, 0.0, 20.0)
+    decided = told(core, 50.0, failure(host, row))
+    requeued, revoked = emitted(decided)
+    assert isinstance(requeued, JobRequeued)
+    assert (requeued.attempt, requeued.steps) == (1, 0.0)
+    assert isinstance(revoked, LeasesChanged)
+    assert revoked.revoked == ("r1-0",)
+    assert [told(core, 51.0, failure(other, row)) for other in HOSTS] == [[], [], []]
+
+
+def failure(host: str, row: TaskProgress) -> TaskStopped:
+    """A rank under a service has failed."""
+    return TaskStopped(reporter=host, task=row, reason="failed", exit_code=3)
+
+
+def test_only_the_first_rank_s_service_tells_of_steps_and_of_the_end() -> None:
+    """That a job is complete, or has come this far, is not another service's to say."""
+    core = gang()
+    row = TaskProgress("r1-0", "j", 900.0, 900.0, 20.0)
+    for reason in ("completed", "lost", "cancelled"):
+        assert told(core, 50.0, TaskStopped(reporter=HOSTS[1], task=row, reason=reason)) == []
+    (requeued, _) = emitted(told(core, 51.0, failure(HOSTS[1], row)))
+    assert isinstance(requeued, JobRequeued)
+    assert requeued.steps == 0.0
