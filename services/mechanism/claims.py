@@ -44,9 +44,11 @@ class Claims:
     jobs: dict[str, int]
     #: (combinations, 2) numbers of the jobs; twice the same of a job that runs alone.
     members: Ints
-    #: Runnable pairs with X > 0, and those without.
+    #: Runnable pairs with X > 0, and those without; then the same of each column.
     entitled: Pairs
     fillers: Pairs
+    entitled_on: tuple[Pairs, ...]
+    fillers_on: tuple[Pairs, ...]
 
     @classmethod
     def build(
@@ -74,6 +76,13 @@ class Claims:
                 np.nonzero((runnable & ~(share > 0))[by_arrival]),
             )
         )
+        entitled_on, fillers_on = (
+            tuple(
+                (rows[columns == column], columns[columns == column])
+                for column in range(len(worker_types))
+            )
+            for rows, columns in (entitled, fillers)
+        )
         return cls(
             worker_types=tuple(worker_types),
             pools=pools,
@@ -88,4 +97,6 @@ class Claims:
             members=np.array(members, dtype=np.int64).reshape(-1, 2),
             entitled=entitled,
             fillers=fillers,
+            entitled_on=entitled_on,
+            fillers_on=fillers_on,
         )

@@ -7,7 +7,7 @@ the next one's priorities put right.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -48,27 +48,33 @@ def select(
     free = list(capacity)
     taken = bytearray(len(claims.jobs))
     chosen: list[Choice] = []
-    for pairs in _in_turn(claims, type_order, fill):
-        if any(free):
-            _take(claims, pairs, keys, free, taken, chosen, rooms)
+    pool: list[int] = claims.pool.tolist()
+    for column, pairs in _in_turn(claims, type_order, fill):
+        if any(free) if column is None else free[pool[column]]:
+            _take(claims, pairs, keys, free, pool, taken, chosen, rooms)
     return chosen
 
 
-def _in_turn(claims: Claims, type_order: Sequence[int] | None, fill: str) -> Iterable[Pairs]:
-    """Pairs that are ranked among themselves, in the order in which they are served."""
+def _in_turn(
+    claims: Claims, type_order: Sequence[int] | None, fill: str
+) -> Iterator[tuple[int | None, Pairs]]:
+    """Pairs that are ranked among themselves, in the order in which they are served.
+
+    With each its column; None where the pairs are of all.
+    """
+    entitled = claims.entitled, claims.entitled_on
+    fillers = claims.fillers, claims.fillers_on
     passes = {
-        "last": ((claims.entitled,), (claims.fillers,)),
-        "in_order": ((claims.entitled, claims.fillers),),
-        "none": ((claims.entitled,),),
+        "last": ((entitled,), (fillers,)),
+        "in_order": ((entitled, fillers),),
+        "none": ((entitled,),),
     }
     for kinds in passes[fill]:
         if type_order is None:
-            yield from kinds
+            yield from ((None, of_all) for of_all, _ in kinds)
             continue
         for column in type_order:
-            for rows, columns in kinds:
-                here = columns == column
-                yield rows[here], columns[here]
+            yield from ((column, on[column]) for _, on in kinds)
 
 
 def _take(
@@ -76,6 +82,7 @@ def _take(
     pairs: Pairs,
     keys: tuple[Floats, ...],
     free: list[int],
+    pool: list[int],
     taken: bytearray,
     chosen: list[Choice],
     rooms: Mapping[int, Room],
@@ -89,7 +96,6 @@ def _take(
     if not len(rows):
         return
     order = np.lexsort([-key[rows, columns] for key in reversed(keys)])
-    pool = claims.pool.tolist()
     is_taken = np.frombuffer(taken, dtype=bool)
     start, stretch = 0, _FIRST_STRETCH
     while start < len(order) and any(free):
