@@ -223,15 +223,15 @@ def _runnable(
     )
     can_run = np.zeros((len(examples), len(types)), dtype=bool)
     would_run = np.zeros((len(examples), len(types)), dtype=bool)
+    others = _other_ways(types)
     for n, (one, two) in enumerate(zip(first[examples], last[examples], strict=True)):
         members = [active[number] for number in dict.fromkeys((int(one), int(two)))]
-        can_run[n] = [jobs.run_on(members, t) for t in types]
-        would_run[n] = _better_ways(members, jobs, types)
+        can_run[n], would_run[n] = _ways(members, jobs, types, others)
     # After a failure a job waits, but is owed what it was owed.
     waits = np.array([job.not_before_s > now for job in active], dtype=bool)
     priced = share > 0
     runnable: NDArray[np.bool_] = can_run[which] & priced
-    runnable |= would_run[which] & ~priced[:, _other_ways(types)]
+    runnable |= would_run[which] & ~priced[:, others]
     runnable &= ~(waits[first] | waits[last])[:, None]
     return runnable
 
@@ -245,8 +245,10 @@ def _other_ways(types: Sequence[str]) -> list[int]:
     return [types.index(way) if way in types else j for j, way in enumerate(ways)]
 
 
-def _better_ways(members: Sequence[Job], jobs: Jobs, types: Sequence[str]) -> list[bool]:
-    """(columns,) where the jobs can run, of two ways the faster only; consolidated if equal.
+def _ways(
+    members: Sequence[Job], jobs: Jobs, types: Sequence[str], others: Sequence[int]
+) -> tuple[list[bool], list[bool]]:
+    """(columns,) where the jobs can run; and of two ways the faster only, consolidated if equal.
 
     Jobs that share their workers are consolidated, unless they can run in the other way alone.
     """
@@ -254,12 +256,10 @@ def _better_ways(members: Sequence[Job], jobs: Jobs, types: Sequence[str]) -> li
     speeds = [jobs.speed(members[0], t) if len(members) == 1 else 0.0 for t in types]
     better = [
         speeds[j] > speeds[other] or (speeds[j] == speeds[other] and j <= other)
-        for j, other in enumerate(_other_ways(types))
+        for j, other in enumerate(others)
     ]
-    return [
-        can_run[j] and (better[j] or not can_run[other])
-        for j, other in enumerate(_other_ways(types))
-    ]
+    of_two = [can_run[j] and (better[j] or not can_run[other]) for j, other in enumerate(others)]
+    return can_run, of_two
 
 
 def _equal_share(
@@ -267,7 +267,7 @@ def _equal_share(
 ) -> list[float]:
     """X^equal: the 1/n share of each type the job can use, at most all of its time (§3.1)."""
     scale_factor = job.spec.scale_factor
-    can_run = _better_ways([job], jobs, types)
+    _, can_run = _ways([job], jobs, types, _other_ways(types))
     share = [
         count / (num_jobs * scale_factor) if count >= scale_factor and can else 0.0
         for count, can in zip(counts, can_run, strict=True)
