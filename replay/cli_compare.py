@@ -67,6 +67,8 @@ def _run(request: _Compare) -> int:
     )
     if not names:
         raise OptionError("--policies", request.policies, "names of policies, separated by commas")
+    if "-" in (str(request.trace), str(request.inject)):
+        raise OptionError("--trace", "-", "a file: each run reads it anew")
     shared = {f.name: getattr(request, f.name) for f in fields(Request)}
     requests = {name: replace(Request(**shared), policy=name) for name in names}
     for each in requests.values():

@@ -44,7 +44,11 @@ class Request:
         bool, _jobs("--multi-gpu", help="With --generate: 30 % of jobs need 2, 4 or 8 workers.")
     ] = False
     seed: Annotated[
-        int, _jobs(min=0, help="Of the jobs drawn, and of paper mode's shuffled worker types.")
+        int,
+        _jobs(
+            min=0,
+            help="Of jobs drawn, job types where a trace has none, paper mode's worker types.",
+        ),
     ] = 0
     format: Annotated[
         str, _jobs(metavar="NAME", help="Of the trace, where it is not told by what is in it.")

@@ -113,7 +113,8 @@ def _check_events(trace: Trace) -> None:
         if not isinstance(event.event, CancelRequested | DrainRequested):
             what = type(event.event).__name__
             expected = (
-                "jobs, cancellations and drains: workers of a live cluster fail by themselves"
+                "jobs, cancellations and drains: workers of a live cluster fail by themselves "
+                "(`gavel trace convert --jobs-only` leaves the others out)"
             )
             raise OptionError("FILE", f"{what} at {event.at_s:g} s", expected)
 

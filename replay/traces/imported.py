@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections import Counter
 from collections.abc import Container, Iterator, Sequence
-from itertools import count
 
 import msgspec
 
@@ -102,6 +102,7 @@ def _unlike(found: Sequence[Row], rows: Rows) -> Iterator[Row]:
     seen: dict[str, Row] = {}
     # Where rows have no ids, the same twice may well be two jobs.
     alike: set[tuple[object, ...]] = set()
+    renamed: Counter[str] = Counter()
     for position, row in enumerate(found):
         if not row.job_id:
             row.job_id = str(position)
@@ -121,14 +122,18 @@ def _unlike(found: Sequence[Row], rows: Rows) -> Iterator[Row]:
         if known is not None:
             rows.repaired["another job under an id that is taken: renamed"] += 1
             row.source_id = row.source_id or row.job_id
-            row.job_id = _free_id(row.job_id, seen)
+            row.job_id = _free_id(row.job_id, seen, renamed)
         seen[row.job_id] = row
         yield row
 
 
-def _free_id(job_id: str, taken: Container[str]) -> str:
-    again = (f"{job_id[:_SAFE_ID_LENGTH]}-{n}" for n in count(2))
-    return next(each for each in again if each not in taken)
+def _free_id(job_id: str, taken: Container[str], renamed: Counter[str]) -> str:
+    """``job_id`` with the next number behind it under which there is no job yet."""
+    free = job_id
+    while free in taken:
+        renamed[job_id] += 1
+        free = f"{job_id[:_SAFE_ID_LENGTH]}-{renamed[job_id] + 1}"
+    return free
 
 
 def _same(one: Row, other: Row) -> bool:

@@ -55,12 +55,12 @@ def parse(text: str, rows: Rows, how: How) -> list[Row]:
         return []
     clock = Clock(zone(how.zone or ZONE))
     found = []
-    place, line = 0, 1
+    start, end, line = 0, 0, 1
     for entry in entries:
         raw = bytes(entry).decode()
-        start = text.index(raw, place)
-        line += text.count("\n", place, start)
-        place = start
+        before, start = start, text.index(raw, end)
+        end = start + len(raw)
+        line += text.count("\n", before, start)
         try:
             found.append(_row(_decode(raw), line, clock, rows))
         except BadCellError as bad:

@@ -38,3 +38,10 @@ def test_a_policy_that_does_not_exist_stops_all() -> None:
     assert "did you mean 'fifo'" in done.output
     none = CliRunner().invoke(app, ["compare", "--policies", " , ", *_JOBS])
     assert none.exit_code == 2
+
+
+def test_the_standard_input_cannot_be_read_by_many() -> None:
+    """Each run reads the trace anew, so it must be a file."""
+    result = CliRunner().invoke(app, ["compare", "--policies", "las,fifo", "--trace", "-"])
+    assert result.exit_code == 2
+    assert "expected a file: each run reads it anew" in result.stderr

@@ -512,6 +512,29 @@ def test_one_id_for_several_rows() -> None:
     assert counts(trace.repaired, "renamed") == 1
 
 
+def test_one_id_for_all_rows_takes_no_longer() -> None:
+    """A column that is no id at all: each row is a job, under names that are found at once."""
+    rows = "".join(f"same,1,{i},20\n" for i in range(20_000))
+    trace = read(f"job_id,num_gpu,submit_time,duration\n{rows}same-7,1,9,9\n")
+    assert len({job.job_id for job in trace.jobs}) == trace.kept == 20_001
+
+
+def test_outcomes_stay_in_the_words_of_the_source() -> None:
+    """Five vocabularies; whatever became of a job there, it had its GPUs and is a job here."""
+    times = "2020-06-09 18:41:01,2020-06-09 18:42:01,2020-06-09 18:52:01,9,0\n"
+    texts = {
+        "Killed": philly({"status": "Killed"}),
+        "NODE_FAIL": f"{HELIOS}1,u,vcA,1,1,1,NODE_FAIL,{times}",
+        "Failed": OPENB + pod(phase="Failed"),
+        "Terminated": "j,worker,1.0,Terminated,10.0,20.0,600.0,29.3,100.0,V100\n",
+        "cancelled": swf(f11="5"),
+    }
+    for status, text in texts.items():
+        source = only(read(text)).source
+        assert source is not None
+        assert source.status == status
+
+
 def test_deadlines_that_cannot_be_met() -> None:
     """They are kept and counted; one before the arrival is none; best effort has none."""
     head = "job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration,best_effort\n"
