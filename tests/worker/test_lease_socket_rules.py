@@ -69,6 +69,19 @@ def test_whatever_is_said_counts_only_grow(said: list[tuple[int, Message]]) -> N
         assert checkpointed <= rank.checkpointed <= rank.iteration
 
 
+def test_a_proposal_is_no_progress() -> None:
+    """A rank names a step ahead, and reports the ones on the way to it as they come."""
+    ranks = fresh()
+    for rank_id in (0, 1):
+        ranks.hear(rank_id, Progress(3, 0, 0.0, 0.0))
+        ranks.hear(rank_id, Proposal(9 + rank_id))
+    assert ranks.agreeable() == 10
+    ranks.hear(0, Progress(4, 0, 0.0, 0.0))
+    steps = ranks.steps()
+    assert steps is not None
+    assert steps.steps == 2 * 3
+
+
 @given(st.lists(st.tuples(st.integers(0, 1), MESSAGES), max_size=40))
 def test_a_task_never_claims_more_than_each_rank_has_done(said: list[tuple[int, Message]]) -> None:
     """Steps are known once both ranks have loaded, and are the lower count times two."""

@@ -26,9 +26,10 @@ Worker to rank
 ``at`` 0 is the next step. For a gang the worker asks all ranks with ``propose`` and sends the
 highest answer of all servers as ``at``: every rank then stands at exactly that iteration.
 
-Silence: without a word a rank trains until the lease last told of ends, saves and leaves. A lost
-connection changes nothing else; it is tried again until the process leaves, and the last word
-(done or stopped) is repeated on the new one. Types that are not known are ignored.
+Silence: without a word a rank trains until the lease last told of ends, saves and leaves; one that
+was asked to propose waits for the answer first. A lost connection changes nothing else; it is tried
+again until the process leaves, and the last word (done or stopped) is repeated on the new one.
+Types that are not known are ignored.
 """
 
 from __future__ import annotations
