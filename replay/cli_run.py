@@ -312,6 +312,9 @@ def _trace(request: Request, table: ThroughputTable) -> Trace:
             if value is not None:
                 raise OptionError(option, value, "none with --trace: it goes with --generate")
         return read(request.trace, _reading(request), table)
+    for option, name in (("--format", request.format), ("--job-types", request.job_types)):
+        if name:
+            raise OptionError(option, name, "none with --generate: it goes with --trace")
     num_jobs = JOBS if request.jobs is None else request.jobs
     if num_jobs < 1:
         raise OptionError("--jobs", num_jobs, "1 or more")

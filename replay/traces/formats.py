@@ -1,4 +1,8 @@
-"""The formats that traces come in: how each is told from the others, and what reads it."""
+"""The formats that traces come in: how each is told from the others, and what reads it.
+
+Another one takes a function that makes a ``Row`` of each of its rows, a line in ``_FOREIGN``, and
+its ugly rows in ``tests/replay/test_traces_formats.py``.
+"""
 
 from __future__ import annotations
 

@@ -36,9 +36,9 @@ def parse_acme(text: str, rows: Rows, how: How) -> list[Row]:
     row = _reader(rows, how)
 
     def read(
-        line: int, job_id: str, user: str, _: str, gpus: str, kind: str, state: str, *times: str
+        line: int, job_id: str, user: str, _: str, gpus: str, _kind: str, state: str, *times: str
     ) -> Row:
-        return row(line, job_id, user, kind, gpus, state, *times)
+        return row(line, job_id, user, "", gpus, state, *times)
 
     return read_rows(text, rows, ACME_COLUMNS, read)
 
