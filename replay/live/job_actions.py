@@ -104,7 +104,8 @@ def job_show(job_id: str, nats: str, cluster: str, *, json: bool) -> int:
     """See ``commands.job_show``."""
     picture = look_now(nats, cluster)
     job = _known(picture, job_id)
-    tell(json, job, lambda: show.job(job, picture))
+    content = msgspec.to_builtins(job) | {"estimate": msgspec.to_builtins(picture.estimate(job))}
+    tell(json, content, lambda: show.job(job, picture))
     return OK
 
 

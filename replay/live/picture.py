@@ -46,6 +46,25 @@ class JobLine(msgspec.Struct, kw_only=True):
     claim_refuted: bool = False
 
 
+class Estimate(msgspec.Struct, kw_only=True):
+    """What policies believe of a job's speed, and where that comes from."""
+
+    #: See ``ThroughputEstimated``; empty: nothing is known yet.
+    source: str = ""
+    #: {worker type: steps/s}
+    steps_per_s: dict[str, float] = {}
+    #: The class whose pairs hold for it, how likely that is the right one, and the job's speed
+    #: over the class's.
+    job_class: str = ""
+    confidence: float = 1.0
+    multiplier: float = 1.0
+    #: It was like no class there was, and is the first of this one.
+    first_of_class: bool = False
+    #: {outcome: how many of its profiles}, and why the last that failed did.
+    profiles: dict[str, int] = {}
+    last_failure: str = ""
+
+
 class WorkerLine(msgspec.Struct, kw_only=True):
     """One accelerator."""
 
@@ -83,12 +102,16 @@ class Picture:
         self.rounds: deque[RoundLine] = deque(maxlen=_ROUNDS)
         self.allocation: ev.AllocationComputed | None = None
         self.allocated_at_s = 0.0
-        #: {(job type, scale factor): {worker type: steps/s}}, {job id: the same}
+        #: {(job type, scale factor): {worker type: steps/s}}
         self.class_speeds: dict[tuple[str, int], dict[str, float]] = {}
-        self.job_speeds: dict[str, dict[str, float]] = {}
         #: {job id: the newest estimate of it alone}, {(job type, scale factor): of its class}
-        self.job_estimates: dict[str, ev.ThroughputEstimated] = {}
-        self.class_estimates: dict[tuple[str, int], ev.ThroughputEstimated] = {}
+        self._job_estimates: dict[str, ev.ThroughputEstimated] = {}
+        self._class_estimates: dict[tuple[str, int], ev.ThroughputEstimated] = {}
+        #: {job id: {outcome: profiles}}, {job id: why the last that failed did}
+        self._profiles: dict[str, dict[str, int]] = {}
+        self._failures: dict[str, str] = {}
+        #: Jobs that are the first of a class.
+        self._first: set[str] = set()
         #: Jobs whose owners declared what is not so.
         self.refuted: dict[str, ev.ClaimRefuted] = {}
         #: {service: its newest start}
@@ -117,6 +140,7 @@ class Picture:
             ev.TaskStopped: self._book_stop,
             ev.AllocationComputed: self._allocate,
             ev.ThroughputEstimated: self._estimate,
+            ev.ThroughputMeasured: self._profile,
             ev.ClaimRefuted: self._refute,
         }
 
@@ -137,6 +161,27 @@ class Picture:
             found[worker.worker_type] = found.get(worker.worker_type, 0) + 1
         return found
 
+    def estimate(self, line: JobLine) -> Estimate:
+        """What is believed of a job's speed."""
+        job_id = line.job_id
+        own = self._job_estimates.get(job_id)
+        said = own or self._class_estimates.get((line.job_type, line.scale_factor))
+        found = Estimate(
+            profiles=dict(sorted(self._profiles.get(job_id, {}).items())),
+            last_failure=self._failures.get(job_id, ""),
+            first_of_class=job_id in self._first,
+        )
+        if said is None:
+            return found
+        return msgspec.structs.replace(
+            found,
+            source=said.source if own else f"its class, from {said.source}",
+            steps_per_s={cell.worker_type: cell.steps_per_s for cell in said.row.alone},
+            job_class=said.row.job_type,
+            confidence=said.confidence,
+            multiplier=said.multiplier,
+        )
+
     # --- settings, estimates, workers ------------------------------------------------------------
 
     def _configure(self, event: ev.ClusterConfigured) -> None:
@@ -146,13 +191,21 @@ class Picture:
         self.table = event
 
     def _estimate(self, event: ev.ThroughputEstimated) -> None:
-        speeds = {cell.worker_type: cell.steps_per_s for cell in event.row.alone}
         if event.job_id:
-            self.job_speeds[event.job_id] = speeds
-            self.job_estimates[event.job_id] = event
+            self._job_estimates[event.job_id] = event
+            if event.row.beside:
+                self._first.add(event.job_id)
         else:
+            speeds = {cell.worker_type: cell.steps_per_s for cell in event.row.alone}
             self.class_speeds[event.row.job_type, event.row.scale_factor] = speeds
-            self.class_estimates[event.row.job_type, event.row.scale_factor] = event
+            self._class_estimates[event.row.job_type, event.row.scale_factor] = event
+
+    def _profile(self, event: ev.ThroughputMeasured) -> None:
+        outcomes = self._profiles.setdefault(event.job_id, {})
+        outcomes[event.outcome] = outcomes.get(event.outcome, 0) + 1
+        if event.outcome != "measured":
+            beside = f" beside {event.beside}" if event.beside else ""
+            self._failures[event.job_id] = f"on {event.worker_type}{beside}: {event.detail}"
 
     def _refute(self, event: ev.ClaimRefuted) -> None:
         self.refuted[event.job_id] = event

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from replay.live.picture import ENDED, JobLine, Picture, RoundLine, WorkerLine
+from replay.live.picture import ENDED, Estimate, JobLine, Picture, RoundLine, WorkerLine
 from replay.views import duration
 from schemas.events import AllocationComputed
 
@@ -117,9 +117,8 @@ def job(line: JobLine, picture: Picture) -> RenderableType:
     """All of one job."""
     table = _table("", "")
     table.show_header = False
-    speeds = picture.job_speeds.get(line.job_id) or picture.class_speeds.get(
-        (line.job_type, line.scale_factor), {}
-    )
+    estimate = picture.estimate(line)
+    speeds = estimate.steps_per_s
     shown = {
         "job": line.job_id,
         "type": line.job_type,
@@ -134,9 +133,13 @@ def job(line: JobLine, picture: Picture) -> RenderableType:
         "on": ", ".join(line.worker_ids) or "-",
         "share": _listed({t: round(share, 3) for t, share in sorted(line.shares.items())}),
         "steps/s": _listed({t: round(rate, 3) for t, rate in sorted(speeds.items())}),
-        "estimate": _estimate(line, picture),
+        "estimate": _estimate(estimate),
         "command": line.command or "-",
     }
+    if estimate.profiles:
+        shown["profiles"] = _listed(estimate.profiles)
+    if estimate.last_failure:
+        shown["last failure"] = estimate.last_failure
     lie = picture.refuted.get(line.job_id)
     if lie is not None:
         shown["claim"] = (
@@ -192,16 +195,18 @@ def rounds(lines: Sequence[RoundLine], now_s: float) -> RenderableType:
     return table
 
 
-def _estimate(line: JobLine, picture: Picture) -> str:
-    """Where the job's throughputs come from, and how sure they are."""
-    own = picture.job_estimates.get(line.job_id)
-    if own is None:
-        of_class = picture.class_estimates.get((line.job_type, line.scale_factor))
-        return "none yet" if of_class is None else f"of its class, from {of_class.source}"
-    if own.source in ("declared", "provisional"):
-        return own.source
-    like = f" like {own.row.job_type}, times {own.multiplier:.3g}" if own.row.job_type else ""
-    return f"{own.source}:{like or ' by itself'}, confidence {own.confidence:.0%}"
+def _estimate(found: Estimate) -> str:
+    """Where a job's throughputs come from, and how sure they are."""
+    if not found.source or found.source in ("declared", "provisional"):
+        return found.source or "none yet"
+    if found.source.startswith("its class"):
+        return found.source
+    like = f"like {found.job_class}, times {found.multiplier:.3g}"
+    if found.first_of_class:
+        like = "like no job before"
+    elif not found.job_class:
+        like = "by itself"
+    return f"{found.source}: {like}, confidence {found.confidence:.0%}"
 
 
 def _table(*columns: str) -> Table:

@@ -291,7 +291,7 @@ class EstimatorCore:
         """What to call the class that a job may be the first of."""
         if self._config.trust_job_types and spec.job_type:
             return spec.job_type
-        return f"like {spec.job_id}"
+        return f"job {spec.job_id}"
 
     # --- real leases -----------------------------------------------------------------------------
 

@@ -103,8 +103,8 @@ def test_where_names_are_not_trusted_the_next_is_found_to_be_alike() -> None:
     for job_id in ("a", "b"):
         play.tell(submitted("x", job_id))
     one, other = (estimates(play.profile(play.asked(j), like_none))[0] for j in ("a", "b"))
-    assert (one.job_id, one.row.job_type) == ("a", "like a")
-    assert (other.job_id, other.row.job_type) == ("b", "like a")
+    assert (one.job_id, one.row.job_type) == ("a", "job a")
+    assert (other.job_id, other.row.job_type) == ("b", "job a")
     assert not other.row.beside
 
 

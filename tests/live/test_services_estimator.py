@@ -171,7 +171,7 @@ def test_a_job_nobody_knows_is_profiled_as_a_process_beside_others(tmp_path: Pat
             assert sorted(each.beside == "" for each in found) == [False, False, True, True]
             assert all(each.seconds >= 1 for each in found)
             assert learned.confidence > 0
-            assert learned.row.job_type in {"wild", "like mystery"}
+            assert learned.row.job_type in {"wild", "job mystery"}
             truth = {cell.worker_type: cell.steps_per_s for cell in PAIRED[1].alone}
             assert rates(learned) == pytest.approx(truth, rel=0.3)
             assert not list((tmp_path / "checkpoints" / ".profiles").iterdir())
