@@ -1,8 +1,9 @@
 """What a profile's processes make of it: copies of a job, and of a reference beside it (§6).
 
-A copy starts from nothing, has no end, and leaves nothing behind: its checkpoint folder is its own
-and goes with it. Its speed is read off the steps it reports. What comes before its first step is
-warm-up; of two that share workers, only the time counts in which both train.
+A copy starts from nothing, has no end, and leaves nothing behind but the log of one that failed:
+its checkpoint folder is its own and goes with it. Its speed is read off the steps it reports. What
+comes before its first step is warm-up; of two that share workers, only the time counts in which
+both train.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -37,6 +39,11 @@ class Copy(Protocol):
     """A task that runs for a profile."""
 
     ending: asyncio.Future[Ending]
+
+    @property
+    def folder(self) -> Path:
+        """Where its logs lie."""
+        ...
 
     def abandon(self) -> None:
         """End it at once; nothing of it is wanted."""
@@ -96,9 +103,14 @@ class Profiler:
             for key in keys:
                 del self._courses[key]
         await asyncio.wait(endings)
-        folder = self._settings.checkpoint_root / FOLDER / lease.lease_id
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-        return found(courses, early)
+        profile = found(courses, early)
+        useless = [self._settings.checkpoint_root / FOLDER / lease.lease_id]
+        if profile.outcome == "measured":
+            # What a job has printed is looked for among its logs: a copy's are in the way there.
+            useless += [copy.folder for copy in running]
+        for folder in useless:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        return profile
 
     def _hindrance(self, lease: Lease) -> str:
         """Why there is nothing to start, or nothing that would say anything; empty: there is."""

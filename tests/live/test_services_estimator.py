@@ -175,6 +175,7 @@ def test_a_job_nobody_knows_is_profiled_as_a_process_beside_others(tmp_path: Pat
             truth = {cell.worker_type: cell.steps_per_s for cell in PAIRED[1].alone}
             assert rates(learned) == pytest.approx(truth, rel=0.3)
             assert not list((tmp_path / "checkpoints" / ".profiles").iterdir())
+            assert not list((tmp_path / "worker-p" / "jobs").glob("*/*"))
             assert not tasks_under(tmp_path / "worker-p")
             await end(cluster, "mystery")
 
