@@ -71,7 +71,7 @@ def on_host(folder: Path, scenario: Callable[[Host], Awaitable[None]], steps: fl
     """Play a scenario against a socket that expects both ranks of job j under lease a."""
 
     async def play() -> None:
-        async with asyncio.timeout(20), hosting(folder) as host:
+        async with asyncio.timeout(60), hosting(folder) as host:
             host.socket.expect("a", task(folder, steps=steps, ranks=2), {0, 1}, 60.0)
             await scenario(host)
 

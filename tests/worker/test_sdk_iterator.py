@@ -169,9 +169,15 @@ def test_a_renewed_lease_costs_no_checkpoint(tmp_path: Path) -> None:
 
 def test_a_lease_that_ends_without_a_word(tmp_path: Path) -> None:
     """Silence: the job saves and leaves at the lease's end, not before."""
-    started = time.monotonic()
-    host, code, out, _ = trained(tmp_path, ENDLESS, steps=1e9, ends_in_s=1.5)
-    assert time.monotonic() - started >= 1.5
+
+    async def act(host: Host) -> None:
+        await host.until(lambda: begun(host))
+        told = time.monotonic()
+        host.socket.renew("a", 1.0)
+        await host.heard(Stopped)
+        assert time.monotonic() - told >= 1.0
+
+    host, code, out, _ = trained(tmp_path, ENDLESS, steps=1e9, act=act)
     assert code == 0
     assert json.loads(out)["stopped"]
     assert states(tmp_path, "a").keys() == {host.said(Stopped)[0].iteration}
@@ -183,9 +189,10 @@ def test_a_lost_worker_service_changes_nothing_before_the_end(tmp_path: Path) ->
     async def scenario() -> None:
         async with hosting(tmp_path) as host:
             spec = task(tmp_path, steps=1e9)
-            host.socket.expect("a", spec, {0}, 2.0)
+            host.socket.expect("a", spec, {0}, HOUR_S)
             process = await host.start("a", spec, script(tmp_path, ENDLESS))
             await host.until(lambda: begun(host))
+            host.socket.renew("a", 2.0)
             await host.socket.close()
             seen = host.said(Progress)[-1].iteration
             code, out, err = await ended(process)
@@ -450,15 +457,15 @@ def test_one_iterator_per_process(tmp_path: Path) -> None:
 
 
 def test_a_step_costs_next_to_nothing(tmp_path: Path) -> None:
-    """Beside the bare loop a step costs under 5 microseconds."""
+    """Beside the bare loop a step costs under 5 microseconds of the processor."""
     text = """
 loader = range(500_000)
 it = GavelIterator(loader, load=load, save=save)
 def seconds(batches):
-    started = time.perf_counter()
+    started = time.thread_time()
     for batch in batches:
         pass
-    return time.perf_counter() - started
+    return time.thread_time() - started
 print((min(seconds(it) for _ in range(3)) - seconds(loader)) / len(loader))
 """
     _, _, out, _ = trained(tmp_path, text, steps=1e9)
