@@ -1,8 +1,8 @@
-"""Messages that wait together are stored together: one atomic batch, which a server syncs once.
+"""Messages that wait together are stored together: in one atomic batch.
 
-A server that syncs each write takes a few hundred records a second one by one, and many thousands
-in batches. So one message or batch is on its way at a time; what comes meanwhile waits, and is the
-next batch. Alone, a message waits for nobody.
+A server that syncs each write takes as many messages a second as its disk can sync; a batch costs
+some ten syncs, however large. So what comes while others are on their way waits, and goes together:
+as a batch if there is enough, else one behind the other. Alone, a message waits for nobody.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from services.runtime.pull import ApiError
 #: Of a batch; the server takes up to 1,000 messages.
 _MOST_MESSAGES = 256
 _MOST_BYTES = 4 << 20
+#: A batch costs a server that syncs each write what some ten messages cost, however many it has.
+LEAST_BATCH = 10
 #: Of a message beside its own: the first line, those of a batch, and the last.
 _OTHER_HEADERS_BYTES = 128
 
@@ -92,7 +94,7 @@ class Grouping:
         self._inbox = inbox
         self._timeout_s = timeout_s
         self._waiting: deque[_Unit] = deque()
-        self._on_their_way: Sequence[_Unit] = ()
+        self._on_their_way: list[_Unit] = []
         self._sending: asyncio.Task[None] | None = None
 
     async def send(self, messages: Sequence[Message]) -> list[Answer]:
@@ -140,20 +142,23 @@ class Grouping:
         return units
 
     async def _deliver(self, units: Sequence[_Unit]) -> None:
+        together = sum(len(unit.messages) for unit in units) >= LEAST_BATCH
+        # What is refused may be any of them.
+        if not (together and await self._deliver_together(units)):
+            await asyncio.gather(*(self._deliver_together([unit]) for unit in units))
+
+    async def _deliver_together(self, units: Sequence[_Unit]) -> bool:
+        """Store and answer; False, unanswered, if several are refused."""
         messages = [message for unit in units for message in unit.messages]
-        if not messages:
-            return
         try:
             answer = await self._store(messages)
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait are told
             for unit in units:
                 if not unit.answers.done():
                     unit.answers.set_exception(error)
-            return
+            return True
         if "error" in answer and len(units) > 1:
-            # It may be about any of them.
-            await asyncio.gather(*(self._deliver([unit]) for unit in units))
-            return
+            return False
         seq = int(answer["seq"]) - len(messages)
         for unit in units:
             answers = []
@@ -162,6 +167,7 @@ class Grouping:
                 answers.append(answer if "error" in answer else answer | {"seq": seq})
             if not unit.answers.done():
                 unit.answers.set_result(answers)
+        return True
 
     async def _store(self, messages: Sequence[Message]) -> Answer:
         """One message as it is; several as a batch, to which the server answers once."""

@@ -31,7 +31,7 @@ from schemas.record import Draft, Record
 from schemas.subjects import SERVICES, role
 from services.runtime import stream
 from services.runtime.embedded import EmbeddedServerError, check_version, syncs_always
-from services.runtime.grouping import Answer, Grouping, Message, is_conflict
+from services.runtime.grouping import LEAST_BATCH, Answer, Grouping, Message, is_conflict
 from services.runtime.inbox import Inbox
 from services.runtime.live_log import (
     Delivery,
@@ -280,7 +280,7 @@ class JetStreamLog:
 
     async def append_all(self, drafts: Sequence[Draft]) -> None:
         """See ``LiveLog``."""
-        if len(drafts) > 1 and await self._append_at_once(drafts):
+        if len(drafts) >= LEAST_BATCH and await self._append_at_once(drafts):
             return
         for draft in drafts:
             await self.append(draft)

@@ -33,6 +33,7 @@ from services.runtime.clock import LogClock
 from services.runtime.live_log import LiveLog
 from services.runtime.log import LogError, StaleEpochError
 from services.runtime.presence import Presence, UncertainError
+from services.runtime.pulse import Pulse, memory_bytes
 from services.runtime.snapshot import Snapshots, UnfitSnapshotError
 from services.runtime.term import Executor, Term
 
@@ -69,6 +70,10 @@ class ShellStatus(msgspec.Struct, frozen=True):
     open_decisions: int
     #: Records not believed.
     skipped: int
+    #: Longest that the loop has kept its other work waiting.
+    loop_blocked_ms: float
+    #: Memory that the process holds.
+    memory_mib: float
 
 
 class Shell:
@@ -119,6 +124,7 @@ class Shell:
         self._saving: asyncio.Task[None] | None = None
         #: Record of the snapshot begun with.
         self._start: Record | None = None
+        self._pulse = Pulse()
         self._stop = asyncio.Event()
         self._folded = asyncio.Event()
         self._restored = False
@@ -153,6 +159,8 @@ class Shell:
             log_fullness=usage.fullness,
             open_decisions=len(self.actor.open),
             skipped=self.actor.skipped,
+            loop_blocked_ms=round(1e3 * self._pulse.blocked_s, 1),
+            memory_mib=round(memory_bytes() / (1 << 20), 1),
         )
 
     def report(self, event: AnyEvent) -> bool:
@@ -191,7 +199,8 @@ class Shell:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _work(self) -> tuple[Coroutine[Any, Any, Any], ...]:
-        return self._follow(), self._stand(), self._watch_room(), self._stop.wait()
+        works = self._follow(), self._stand(), self._watch_room(), self._pulse.beat()
+        return (*works, self._stop.wait())
 
     # --- folding ---------------------------------------------------------------------------------
 
