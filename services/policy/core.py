@@ -448,6 +448,7 @@ class PolicyCore:
                 math.inf if job.spec.slo_s is None else job.arrived_at + job.spec.slo_s - now
                 for job in moving
             ),
+            factors=tuple(job.factor for job in jobs) if any(j.factor != 1 for j in jobs) else (),
         )
         if not moving:
             self._unchanged[key] = job_class

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from services.policy.classes import ClassArrays
+from services.policy.cutting import Part, cut
 from services.policy.leftover import hand_out_rest, normalised_throughput, throughput
 from services.policy.needs import Needs, NeedsProgram
 from services.policy.pooled import Optimum, solve_alone, solve_shared
@@ -36,7 +37,20 @@ class MaxThroughput:
 
     def solve(self, problem: Problem) -> Allocation:
         """Allocate; see ``Policy``."""
-        return solve_alone(problem, self._optimum)
+        return solve_alone(self._in_own_steps(problem), self._optimum)
+
+    def _in_own_steps(self, problem: Problem) -> Problem:
+        """Where steps/s count as they are, so does how fast a job is beside its class."""
+        if self.normalise == "equal":
+            return problem
+        parts: dict[int, list[Part]] = {}
+        for index, job_class in enumerate(problem.classes):
+            factors = np.array(job_class.factors)
+            parts[index] = [
+                Part(tuple(np.flatnonzero(factors == speed).tolist()), speed=speed)
+                for speed in np.unique(factors).tolist()
+            ]
+        return cut(problem, {index: cuts for index, cuts in parts.items() if cuts})
 
     def _optimum(self, arrays: ClassArrays, pools: Pools, ties: Floats | None) -> Optimum:
         worth = normalised_throughput(arrays, pools)
@@ -55,4 +69,4 @@ class MaxThroughputSharing(MaxThroughput):
 
     def solve(self, problem: Problem) -> Allocation:
         """Allocate; see ``Policy``."""
-        return solve_shared(problem, self._optimum)
+        return solve_shared(self._in_own_steps(problem), self._optimum)

@@ -43,6 +43,9 @@ class JobClass(msgspec.Struct, frozen=True, kw_only=True):
     held_s: tuple[float, ...] = ()
     #: (jobs,) seconds left to the deadline, inf without one.
     slo_remaining_s: tuple[float, ...] = ()
+    #: (jobs,) steps/s of the job over those of the class; empty where all are 1. What is asked of
+    #: a job, its steps to go among it, is in terms of the class; only who counts raw steps asks.
+    factors: tuple[float, ...] = ()
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,32 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import product
 
-import msgspec
 import numpy as np
 
 from schemas.domain import AllocationRow
 from services.policy.classes import SHARE_UNIT, ClassArrays, round_to_units, single_jobs
+from services.policy.cutting import Part, cut
 from services.policy.division import divide
 from services.policy.jobs import Jobs, gather_jobs
 from services.policy.meetings import ServedJobs, overuse, pair_rows, rows_of_equals
 from services.policy.pairs import Columns, gather_with_pairs
 from services.policy.pools import Ways
-from services.policy.problem import Allocation, JobClass, Problem
+from services.policy.problem import Allocation, Problem
 from services.policy.sharing_pools import weightless
 from services.policy.solver import Floats, Ints
 
 _UNITS = round(1 / SHARE_UNIT)
-#: What a class says of each of its jobs.
-_PER_JOB = (
-    "arrival_ranks",
-    "steps_remaining",
-    "elapsed_s",
-    "isolated_s",
-    "held_s",
-    "slo_remaining_s",
-)
 #: Meetings of no more units than this are what rounding makes of ends that lie opposite.
 _NO_MEETING = 1
 
@@ -88,7 +78,7 @@ def serve_shared(
         rows = too_long(columns, jobs, times)
         if not len(rows):
             break
-        problem = _cut(problem, np.flatnonzero(np.isin(arrays.merged_into, rows)).tolist())
+        problem = _one_by_one(problem, np.flatnonzero(np.isin(arrays.merged_into, rows)).tolist())
     return Allocation(
         rows=to_rows(problem, arrays, columns, jobs, times),
         objective=served.objective,
@@ -99,36 +89,17 @@ def serve_shared(
     )
 
 
-def _cut(problem: Problem, indices: list[int]) -> Problem:
+def _one_by_one(problem: Problem, indices: list[int]) -> Problem:
     """Classes of one job in place of these; weights, which nobody asks for here, part them."""
     to_cut = [problem.classes[index] for index in indices]
     ranks = [rank for c in to_cut for rank in c.arrival_ranks or [0] * len(c.job_ids)]
     ids = [job_id for c in to_cut for job_id in c.job_ids]
     weight = {job_id: 2.0 + n for n, (_, job_id) in enumerate(sorted(zip(ranks, ids, strict=True)))}
-    classes: list[JobClass] = []
-    pieces: list[list[int]] = []
-    for index, job_class in enumerate(problem.classes):
-        parts = _single_jobs(job_class, weight) if index in indices else [job_class]
-        pieces.append(list(range(len(classes), len(classes) + len(parts))))
-        classes += parts
-    pairs = {}
-    for (c, d), (one, two) in problem.pairs.items():
-        for a, b in product(pieces[c], pieces[d]):
-            pairs[min(a, b), max(a, b)] = (one, two) if a <= b else (two, one)
-    return msgspec.structs.replace(problem, classes=tuple(classes), pairs=pairs)
-
-
-def _single_jobs(job_class: JobClass, weight: dict[str, float]) -> list[JobClass]:
-    fields = [name for name in _PER_JOB if getattr(job_class, name)]
-    return [
-        msgspec.structs.replace(
-            job_class,
-            job_ids=(job_id,),
-            priority_weight=weight[job_id],
-            **{name: (getattr(job_class, name)[n],) for name in fields},
-        )
-        for n, job_id in enumerate(job_class.job_ids)
-    ]
+    parts = {
+        index: [Part((n,), weight[job_id]) for n, job_id in enumerate(c.job_ids)]
+        for index, c in zip(indices, to_cut, strict=True)
+    }
+    return cut(problem, parts)
 
 
 @dataclass(frozen=True, slots=True)

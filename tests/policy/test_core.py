@@ -298,6 +298,7 @@ def test_a_job_that_is_as_its_class_but_for_a_factor_stays_in_it() -> None:
     (job_class,) = problem.classes
     assert job_class.throughputs == (2.0,)
     assert job_class.steps_remaining == (100.0, 100.0 / (5.0 / 2.0))
+    assert job_class.factors == (1.0, 5.0 / 2.0)
     (problem,) = problems(told(core, 3.0, estimated(v100=4.0), ANSWER))
     (job_class,) = problem.classes
     assert job_class.throughputs == (4.0,)

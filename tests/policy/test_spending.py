@@ -44,6 +44,19 @@ def test_the_sum_of_throughputs_is_that_of_the_readable_program(
     assert given_sum >= most * (1 - 1e-6) - jobs.lost_by_rounding @ worth
 
 
+@pytest.mark.parametrize("name", ["max-throughput", "max-throughput:ss"])
+def test_raw_steps_are_each_jobs_own(name: str) -> None:
+    """Three times as fast as its class, a job is worth three in steps/s; normalised, it is one."""
+    job = msgspec.structs.replace(job_class(2.0, ids="a fast c"), factors=(1.0, 3.0, 1.0))
+    asked = msgspec.structs.replace(problem((1,), job), pairs={(0, 0): ((0.5,), (0.5,))})
+    raw = resolve(name, {"normalise": "none"}).solve(asked)
+    assert raw.objective == pytest.approx(6.0)
+    assert shares(asked, raw)["fast"].tolist() == [1.0]
+    normalised = resolve(name).solve(asked)
+    assert normalised.objective == pytest.approx(1.0)
+    assert shares(asked, normalised)["fast"][0] == pytest.approx(1 / 3, abs=1e-8)
+
+
 @settings(max_examples=60)
 @given(asked=underway())
 def test_the_ratio_is_that_of_the_readable_program(asked: Problem) -> None:
