@@ -37,6 +37,9 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     user: str = ""
     password_file: str = ""
     nkeys_seed_file: str = ""
+    #: Of one server's monitoring (``http://127.0.0.1:8222``), to be asked at the start whether it
+    #: syncs each write. Empty: it is not known, and nothing is said.
+    monitor_url: str = ""
     #: Of the stream, if it has to be made.
     max_bytes: int = 4 << 30
     replicas: int = 1
@@ -170,6 +173,12 @@ def check(settings: Settings) -> Settings:
     wrong = [
         (not is_safe_name(log.cluster), "log.cluster", log.cluster, "letters, digits, '_', '-'"),
         (not log.servers, "log.servers", log.servers, "one URL or more"),
+        (
+            not log.monitor_url.startswith(("http://", "https://")) and log.monitor_url != "",
+            "log.monitor_url",
+            log.monitor_url,
+            "empty, or begin with http:// or https://",
+        ),
         (log.max_bytes < 1 << 20, "log.max_bytes", log.max_bytes, "1048576 or more"),
         (log.replicas not in (1, 3, 5), "log.replicas", log.replicas, "1, 3 or 5"),
         (

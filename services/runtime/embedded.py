@@ -295,19 +295,19 @@ def check_version(text: str, where: str) -> str:
     return found[0]
 
 
-def syncs_always(monitor_url: str) -> bool:
-    """Whether the server lets each write reach the disk before it acknowledges it.
-
-    Raises
-    ------
-    EmbeddedServerError
-        Its monitoring does not say.
-    """
+def sync_warnings(monitor_url: str) -> tuple[str, ...]:
+    """What to say if a server does not sync each write before it acknowledges it."""
     try:
-        with urllib.request.urlopen(f"{monitor_url}/varz", timeout=5.0) as answer:  # noqa: S310 - http, loopback
-            return bool(json.load(answer)["jetstream"]["config"].get("sync_always"))
+        with urllib.request.urlopen(f"{monitor_url}/varz", timeout=5.0) as answer:  # noqa: S310 - settings are checked
+            if json.load(answer)["jetstream"]["config"].get("sync_always"):
+                return ()
     except (OSError, ValueError, KeyError) as error:
-        raise EmbeddedServerError(f"no monitoring at {monitor_url}: {error!r}") from None
+        return (f"no monitoring at {monitor_url} ({error!r}): does it sync each write?",)
+    not_synced = (
+        "the NATS server does not sync each write: losing power, it may lose what it has "
+        "acknowledged; set sync_interval: always in its jetstream block"
+    )
+    return (not_synced,)
 
 
 def check_pin(binary: Path, sha256: str) -> None:

@@ -30,7 +30,7 @@ from schemas.events import LeaderElected
 from schemas.record import Draft, Record
 from schemas.subjects import SERVICES, role
 from services.runtime import stream
-from services.runtime.embedded import EmbeddedServerError, check_version, syncs_always
+from services.runtime.embedded import EmbeddedServerError, check_version, sync_warnings
 from services.runtime.grouping import LEAST_BATCH, Answer, Grouping, Message, is_conflict
 from services.runtime.inbox import Inbox
 from services.runtime.live_log import (
@@ -45,10 +45,6 @@ from services.runtime.pull import ApiError, DamagedStreamError, Stored, pull, re
 _NO_SUCH_STREAM = 10059
 _NOT_NOW = 503
 _RETRY_S = 0.1
-_NOT_SYNCED = (
-    "the NATS server does not sync each write: losing power, it may lose what it has acknowledged; "
-    "set sync_interval: always in its jetstream block"
-)
 #: Reconnect for ever, notice a dead peer within seconds, and keep nothing to be sent later.
 _CONNECTION: Mapping[str, Any] = {
     "connect_timeout": 2,
@@ -148,8 +144,8 @@ class JetStreamLog:
         try:
             await log._open(servers, name, credentials or {}, connect_timeout_s)
             await log._check_stream(max_bytes, replicas)
-            if monitor_url and not await asyncio.to_thread(syncs_always, monitor_url):
-                log.warnings = (_NOT_SYNCED,)
+            if monitor_url:
+                log.warnings = await asyncio.to_thread(sync_warnings, monitor_url)
         except BaseException:
             await log.close()
             raise

@@ -145,6 +145,7 @@ async def connect(
                 credentials=credentials(settings),
                 max_bytes=settings.max_bytes,
                 replicas=settings.replicas,
+                monitor_url=settings.monitor_url,
                 connect_timeout_s=_CONNECT_TRY_S,
                 on_trouble=lambda text: logger.warning("connection", detail=text),
                 **options,

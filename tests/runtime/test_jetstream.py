@@ -435,6 +435,18 @@ def test_a_server_that_does_not_sync_is_warned_of(tmp_path: Path, *, synced: boo
         server.wait()
 
 
+def test_monitoring_that_does_not_answer_is_no_obstacle() -> None:
+    """It is said that the question is open; the log is there all the same."""
+
+    async def main() -> None:
+        url = "http://127.0.0.1:1"
+        async with connected(new_cluster(), monitor_url=url) as log:
+            assert [url in warning for warning in log.warnings] == [True]
+            assert await log.append(cancel("client.a", 0)) == 1
+
+    run(main())
+
+
 def test_a_stream_of_another_layout_is_refused() -> None:
     """A release does not guess at what another has written."""
 
