@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import time
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -36,7 +37,7 @@ from services.runtime.config import Settings
 from services.runtime.embedded import find_binary
 from services.runtime.jetstream import JetStreamLog
 from services.runtime.live_log import LogUnavailableError
-from tests.live.cluster import TABLE, Cluster
+from tests.live.cluster import PATIENCE_S, TABLE, Cluster
 from tests.live.extras import closure, environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,11 +99,16 @@ class ConfiguredServer:
                 stderr=lines,
                 env=os.environ | {"NATS_STORE": str(folder / "store")},
             )
-        deadline = time.monotonic() + 60.0
-        while not (found := list(folder.glob("*.ports"))):
-            assert self._process.poll() is None, (folder / "server.log").read_text()
-            assert time.monotonic() < deadline
-        self.url = json.loads(found[0].read_text())["nats"][0]
+        deadline = time.monotonic() + PATIENCE_S
+        while not self.url:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.02)
+            if self._process.returncode is not None or time.monotonic() > deadline:
+                self.stop()
+                pytest.fail((folder / "server.log").read_text())
+            # Not there yet, or not written to its end.
+            with suppress(StopIteration, ValueError):
+                self.url = json.loads(next(folder.glob("*.ports")).read_text())["nats"][0]
 
     def stop(self) -> None:
         """See ``Server``."""
