@@ -16,11 +16,11 @@ from typer.core import TyperGroup
 
 from replay import cli_log, cli_throughputs, cli_trace
 from replay.cli_compare import compare
+from replay.cli_explain import explain, plan
 from replay.cli_options import InputError, examples
 from replay.cli_report import export, report
 from replay.cli_simulate import simulate
 from replay.cli_sweep import sweep
-from replay.cli_whatif import whatif
 from replay.cli_whatif import whatif
 from replay.live import commands as live_commands
 
@@ -159,11 +159,17 @@ app.command(
 )(whatif)
 app.command(
     epilog=examples(
-        "gavel whatif run.jsonl --policy ftf",
-        "gavel whatif run.jsonl --cluster +v100=8 --plot more.html",
-        "gavel whatif run.jsonl --round 120 --at 4000 --json",
+        "gavel explain 17",
+        "gavel explain 17 --log run.jsonl --at 1.5h",
+        "gavel explain --codes",
     )
-)(whatif)
+)(explain)
+app.command(
+    epilog=examples(
+        "gavel plan --type 'ResNet-18 (batch size 64)' --steps 5000 -- python train.py",
+        "gavel plan --file job.toml --policy ftf --log run.jsonl --at 1.5h",
+    )
+)(plan)
 app.add_typer(cli_log.app, name="log")
 app.add_typer(cli_throughputs.app, name="throughputs")
 app.add_typer(cli_trace.app, name="trace")

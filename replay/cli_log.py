@@ -114,6 +114,19 @@ def export(
     print(f"{out}: {records} records")
 
 
+@app.command(epilog=examples("gavel log index run.jsonl.zst"))
+def index(log: LogFile) -> None:
+    """Fold a log once, and keep what it comes to in LOG.snapshots, so that `explain` is quick.
+
+    It is a cache: made anew by this command, passed by where it does not fit, free to be deleted.
+    """
+    from replay.index import Index  # noqa: PLC0415 - numpy and the solvers take a while to load
+    from replay.views import progress_line  # noqa: PLC0415 - as above
+
+    records = Index(log).write(lambda done: progress_line(f"{done:,} records"))
+    print(f"{log}.snapshots: {records} records indexed")
+
+
 def _read(log: Path) -> Iterator[Record]:
     """Records of a log; says on stderr if it has no proper end."""
 

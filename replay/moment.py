@@ -19,6 +19,7 @@ from replay.cluster import Cluster, Rates
 from replay.driver import Driver, Executor
 from replay.simulate import WORKER as SIMULATED_WORKER
 from replay.simulate import EstimatorExecutor, NoEffects, PolicyExecutor, Solver, cores
+from replay.speeds import Speeds
 from replay.underway import UnderWay
 from replay.world import Outside, World
 from schemas.events import JobSubmitted, WorkerRegistered
@@ -53,13 +54,24 @@ class Moment:
         """Fold the next record."""
         name = record.actor
         if name not in self.actors and is_service(name) and role(name) == WORKER:
-            actor = self.actors[name] = Actor(name, WorkerCore(name))
+            actor = self.join(name)
             for earlier in islice(self._read(), record.seq - 1):
                 actor.fold(earlier)
         for actor in self.actors.values():
             actor.fold(record)
         self.world.take(record)
         self.under_way.take(record)
+
+    def join(self, name: str) -> Actor:
+        """One more worker service, which has folded nothing yet."""
+        if name not in self.actors:
+            self.actors[name] = Actor(name, WorkerCore(name))
+        return self.actors[name]
+
+    @property
+    def beside(self) -> tuple[World, Speeds, UnderWay]:
+        """The folds beside the cores, to be kept with them."""
+        return (self.world, self.world.speeds, self.under_way)
 
 
 class Onward:

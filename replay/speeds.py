@@ -76,6 +76,8 @@ class Speeds:
     _work: dict[str, dict[_Where, _Work]]
     _saved: dict[str, float]
     _out: dict[str, _Out]
+    #: Leases whose last report is still to come.
+    _ending: set[str]
     #: {job id: {worker type: steps/s alone}}, as estimated.
     _estimates: dict[str, dict[str, float]]
     #: {(job id, other job type, worker type): steps/s of each}, as profiled.
@@ -85,6 +87,7 @@ class Speeds:
         self.rows, self.source = {}, ""
         self._servers, self._whole_steps = Servers(), False
         self._jobs, self._work, self._saved, self._out = {}, {}, {}, {}
+        self._ending = set()
         self._estimates, self._profiles = {}, {}
         self._takes: dict[type[Event], Callable[..., None]] = {
             ClusterConfigured: self._configure,
@@ -108,6 +111,11 @@ class Speeds:
     def table(self) -> ThroughputTable:
         """The reference throughputs."""
         return ThroughputTable.from_rows(self.rows.values(), self.source)
+
+    def expected(self) -> Rates:
+        """How fast tasks are expected to run, whatever was measured of them under leases."""
+        of_table = table_rates(self.table())
+        return lambda tasks, worker_type: self._expected(tasks, worker_type, of_table)
 
     def rates(self, table: ThroughputTable | None = None) -> Rates:
         """How fast tasks run; ``table``: other reference throughputs than the log's."""
@@ -199,6 +207,7 @@ class Speeds:
             self._profiles[key] = (event.steps_per_s, event.other_steps_per_s)
 
     def _plan(self, event: RoundScheduled) -> None:
+        self._ending.update(lease_id for lease_id in event.ended if lease_id in self._out)
         for lease in event.granted:
             self._out[lease.lease_id] = _Out(lease, {task.job_id for task in lease.tasks})
 
@@ -210,7 +219,10 @@ class Speeds:
         for row in event.rows:
             self._book(row, event.reporter)
         for row in event.rows:
-            if row.lease_id in self._out:
+            if row.lease_id in self._ending:
+                self._ending.discard(row.lease_id)
+                self._out.pop(row.lease_id, None)
+            elif row.lease_id in self._out:
                 self._out[row.lease_id].mixed = False
 
     def _book_stop(self, event: TaskStopped) -> None:

@@ -21,6 +21,16 @@ from schemas.events import (
 from schemas.record import Record
 
 
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Who holds workers, since when and (if nobody renews it) until when, by which priority."""
+
+    lease: Lease
+    since_s: float
+    until_s: float
+    priority: float
+
+
 @dataclass(slots=True)
 class _Out:
     """A lease that is out."""
@@ -28,6 +38,7 @@ class _Out:
     lease: Lease
     until_round: int
     starts_at_s: float
+    priority: float
     #: When its tasks' steps were last told, s; None: not yet.
     since_s: float | None = None
     #: {job id: steps then}
@@ -66,6 +77,29 @@ class UnderWay:
         if take is not None:
             take(record.event, record.at)
 
+    def holdings(self) -> list[Holding]:
+        """Leases under which somebody runs, or is about to."""
+        return [
+            Holding(
+                out.lease,
+                out.starts_at_s,
+                self._ends.get(out.until_round, out.starts_at_s),
+                out.priority,
+            )
+            for lease_id, out in self._out.items()
+            if any((lease_id, task.job_id) not in self._over for task in out.lease.tasks)
+        ]
+
+    def of_job(self, job_id: str) -> Holding | None:
+        """The lease under which a job runs, or is about to."""
+        mine = (
+            each
+            for each in self.holdings()
+            if any(task.job_id == job_id for task in each.lease.tasks)
+            and (each.lease.lease_id, job_id) not in self._over
+        )
+        return next(mine, None)
+
     def taken_over(self) -> TakenOver:
         """The cluster as it is now."""
         return TakenOver(
@@ -91,11 +125,13 @@ class UnderWay:
     def _plan(self, event: RoundScheduled, at: float) -> None:
         running = {n: ends for n, ends in self._ends.items() if ends >= event.starts_at_s}
         self._ends = running | {event.round_id: event.ends_at_s}
-        for lease_id in event.renewed:
+        for lease_id, priority in zip(event.renewed, event.renewed_priorities, strict=True):
             if lease_id in self._out:
-                self._out[lease_id].until_round = event.round_id
+                out = self._out[lease_id]
+                out.until_round, out.priority = event.round_id, priority
         for lease in event.granted:
-            self._out[lease.lease_id] = _Out(lease, event.round_id, event.starts_at_s)
+            out = _Out(lease, event.round_id, event.starts_at_s, lease.priority)
+            self._out[lease.lease_id] = out
 
     def _book_round(self, event: ProgressReported, at: float) -> None:
         ends_at_s = self._ends.get(event.round_id, at)

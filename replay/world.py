@@ -14,19 +14,26 @@ from replay.driver import SIMULATED
 from replay.speeds import Speeds
 from schemas.domain import JobSpec, TaskProgress
 from schemas.events import (
+    AllocationComputed,
+    AllocationFailed,
     AnyEvent,
     ClusterConfigured,
+    DrainRequested,
     Event,
     JobSubmitted,
     LeaderElected,
     ProgressReported,
     RoundScheduled,
     TaskStopped,
+    WorkerLost,
     WorkerRegistered,
+    WorkerReturned,
+    WorkerUnreachable,
 )
 from schemas.record import Record
 from schemas.subjects import WORKER, role
 
+_DRAINED = "drained"
 #: Decimals of measured checkpoint seconds, which then come back as they were typed.
 _DECIMALS = 6
 
@@ -69,7 +76,11 @@ class World:
     #: {service: the record of its newest start}
     starts: dict[str, Record]
     jobs: dict[str, JobSpec]
-    speeds: Speeds
+    #: The newest, and the newest failure since.
+    allocation: AllocationComputed | None
+    failure: AllocationFailed | None
+    #: Workers that cannot be leased: {worker id: why}.
+    away: dict[str, str]
     #: Leases granted and not heard of yet, and those that end with the round that runs.
     _unheard: set[str]
     _ending: set[str]
@@ -80,12 +91,22 @@ class World:
         self.first_at, self.now, self.last_seq = 0.0, 0.0, 0
         self.config = ClusterConfigured()
         self.outside, self.workers, self.first_seen = [], {}, {}
-        self.starts, self.jobs, self.speeds = {}, {}, Speeds()
+        self.starts, self.jobs = {}, {}
+        #: A fold of its own.
+        self.speeds = Speeds()
+        self.allocation, self.failure, self.away = None, None, {}
         self._unheard, self._ending = set(), set()
         self._load, self._save = _Mean(), _Mean()
         self._takes: dict[type[Event], Callable[..., None]] = {
             ClusterConfigured: self._configure,
             JobSubmitted: self._submit,
+            AllocationComputed: self._allocate,
+            AllocationFailed: self._fail,
+            WorkerRegistered: self._register,
+            WorkerReturned: self._register,
+            WorkerUnreachable: self._miss,
+            WorkerLost: self._miss,
+            DrainRequested: self._drain,
             RoundScheduled: self._plan,
             ProgressReported: self._book_round,
             TaskStopped: self._book_stop,
@@ -124,20 +145,50 @@ class World:
         return sorted({*started, *(worker.reporter for worker in self.workers.values())})
 
     @property
+    def registered(self) -> dict[str, int]:
+        """{worker type: workers there are to run jobs, whether or not they can be leased now}."""
+        counts: dict[str, int] = {}
+        for _, worker in sorted(self.workers.items()):
+            if not worker.profiles_only:
+                counts[worker.worker_type] = counts.get(worker.worker_type, 0) + 1
+        return dict(sorted(counts.items()))
+
+    @property
     def load_s(self) -> float:
         """Seconds until a task is under way from its checkpoint, on average."""
         return self._load.value
 
     @property
     def save_s(self) -> float:
-        """Seconds to save a checkpoint where a lease ends, on average."""
-        return self._save.value
+        """Seconds to save a checkpoint where a lease ends, on average; as to load, until known."""
+        return self._save.value if self._save.count else self.load_s
 
     def _configure(self, event: ClusterConfigured) -> None:
         self.config = event
 
     def _submit(self, event: JobSubmitted) -> None:
         self.jobs.setdefault(event.job.job_id, event.job)
+
+    def _allocate(self, event: AllocationComputed) -> None:
+        self.allocation, self.failure = event, None
+
+    def _fail(self, event: AllocationFailed) -> None:
+        self.failure = event
+
+    def _register(self, event: WorkerRegistered | WorkerReturned) -> None:
+        draining = self.away.get(event.worker_id) == _DRAINED
+        if isinstance(event, WorkerRegistered) or not draining:
+            self.away.pop(event.worker_id, None)
+
+    def _miss(self, event: WorkerUnreachable | WorkerLost) -> None:
+        why = "lost" if isinstance(event, WorkerLost) else "unreachable"
+        if self.away.get(event.worker_id) != _DRAINED:
+            self.away[event.worker_id] = why
+
+    def _drain(self, event: DrainRequested) -> None:
+        for worker in self.workers.values():
+            if event.worker_id == worker.worker_id or event.server_id == worker.server_id:
+                self.away[worker.worker_id] = _DRAINED
 
     def _plan(self, event: RoundScheduled) -> None:
         self._unheard.update(lease.lease_id for lease in event.granted)

@@ -1,0 +1,177 @@
+"""``gavel explain`` and ``gavel plan``: why a job is where it is, and where one would be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from replay.cli_options import OptionError, one_of
+
+if TYPE_CHECKING:
+    from replay.moment import Read
+
+_Log = Annotated[
+    Path | None,
+    typer.Option(
+        exists=True, dir_okay=False, readable=True, help="A log file (the running cluster's log)."
+    ),
+]
+_At = Annotated[
+    str,
+    typer.Option(metavar="TIME", help="Then: 5400, 90m, 1.5h into the log, or a date (its end)."),
+]
+_Nats = Annotated[
+    str, typer.Option("--nats", metavar="URL,...", help="Servers of another cluster's log.")
+]
+_Name = Annotated[str, typer.Option("--cluster-name", help="Its name, where not `main`.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON, no tables.")]
+
+
+def explain(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="A job id.")] = "",
+    *,
+    log: _Log = None,
+    at: _At = "",
+    codes: Annotated[
+        bool, typer.Option("--codes", help="List the codes of reasons, and what they mean.")
+    ] = False,
+    nats: _Nats = "",
+    cluster: _Name = "",
+    json: _Json = False,
+) -> int:
+    """Say why a job waits, what it is owed and who has it, when it will start, what would help.
+
+    What will become of it is simulated on from the log's state, as if nothing else came. Of a job
+    that is complete: where its time went, in parts that sum to its JCT.
+    """
+    from replay import views  # noqa: PLC0415 - numpy and the solvers take their time to load
+    from replay.explain import words  # noqa: PLC0415 - as above
+
+    if codes:
+        views.out().print(words.codes())
+        return 0
+    if not job:
+        raise OptionError("JOB", job, "a job id; `gavel jobs` lists those of a running cluster")
+    from replay.explain.explanation import explain as explained  # noqa: PLC0415 - as above
+    from replay.explain.scene import scene, scene_of_file  # noqa: PLC0415 - as above
+
+    _check_source(log, nats, cluster)
+    if log is not None:
+        seen = scene_of_file(log, at, job)
+    else:
+        seen = scene(_source(log, nats, cluster), at, {job})
+    history = seen.jobs.get(job)
+    if history is None:
+        one_of(f"JOB by --at {at}" if at else "JOB", job, seen.moment.world.jobs)
+        raise AssertionError("a job that is there has a history")
+    found = explained(seen.moment, history)
+    if json:
+        _print(found)
+    else:
+        views.out().print(words.told(found))
+    return 0
+
+
+def plan(
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="-- COMMAND", help="What each rank would run.")
+    ] = None,
+    *,
+    file: Annotated[Path | None, typer.Option(help="A job in TOML; options go before.")] = None,
+    id: Annotated[str, typer.Option(help="Its name (one is made up).")] = "",  # noqa: A002 - as the option is called
+    type: Annotated[str, typer.Option(help="Job type, by which its speed is known.")] = "",  # noqa: A002 - as above
+    steps: Annotated[float | None, typer.Option(help="Steps in all, over all ranks.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Workers it runs on at once (1).")] = None,
+    weight: Annotated[float | None, typer.Option(help="Priority weight (1).")] = None,
+    on: Annotated[str, typer.Option(metavar="TYPE,...", help="Worker types it may use.")] = "",
+    throughput: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TYPE=STEPS/S", help="Declare its speed; may be repeated."),
+    ] = None,
+    policy: Annotated[str, typer.Option(help="As if the cluster were run by this policy.")] = "",
+    log: _Log = None,
+    at: _At = "",
+    nats: _Nats = "",
+    cluster: _Name = "",
+    json: _Json = False,
+) -> int:
+    """Say when a job would start and end, on which types, at what cost, and whom it would delay.
+
+    Nothing is submitted: the cluster is simulated on from its state now, without the job and with
+    it. The options are those of `gavel submit`.
+    """
+    from replay import own_policy, views  # noqa: PLC0415 - as for `explain`
+    from replay.explain import plan_words  # noqa: PLC0415 - as for `explain`
+    from replay.explain.planned import prospect  # noqa: PLC0415 - as for `explain`
+    from replay.explain.scene import scene  # noqa: PLC0415 - as for `explain`
+    from replay.live.jobs import build_job, pairs, read_job  # noqa: PLC0415 - as for `explain`
+    from replay.whatif_change import Change  # noqa: PLC0415 - as for `explain`
+    from services.policy.catalog import resolve  # noqa: PLC0415 - as for `explain`
+
+    given: dict[str, Any] = dict(read_job(file)) if file is not None else {}
+    typed = {
+        "job_id": id or None,
+        "job_type": type or None,
+        "total_steps": steps,
+        "scale_factor": workers,
+        "priority_weight": weight,
+        "allowed_worker_types": [part for part in on.split(",") if part] or None,
+        "declared_throughputs": {
+            name: _rate(name, rate)
+            for name, rate in pairs("--throughput", throughput or []).items()
+        }
+        or None,
+    }
+    given |= {name: value for name, value in typed.items() if value is not None}
+    job = build_job(given, command or (), Path.cwd(), "plan" if file is None else str(file))
+    if policy:
+        own_policy.load(policy)
+        resolve(policy)
+    _check_source(log, nats, cluster)
+    seen = scene(_source(log, nats, cluster), at, None)
+    if job.job_id in seen.moment.world.jobs:
+        raise OptionError("--id", job.job_id, "a name that no job of the log has")
+    active = [name for name, each in seen.jobs.items() if each.ended_s is None]
+    found = prospect(seen.moment, job, active, Change(policy=policy))
+    if json:
+        _print(found)
+    else:
+        views.out().print(plan_words.told(found))
+    return 1 if found.never else 0
+
+
+def _rate(worker_type: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise OptionError("--throughput", f"{worker_type}={value}", "steps/s, a number") from None
+
+
+def _check_source(log: Path | None, nats: str, cluster: str) -> None:
+    if log is not None and (nats or cluster):
+        raise OptionError("--log", str(log), "none with --nats or --cluster-name")
+
+
+def _source(log: Path | None, nats: str, cluster: str) -> Read:
+    """Reads the log that is meant."""
+    if log is not None:
+        from replay.log_source import reader  # noqa: PLC0415 - as for `explain`
+
+        return reader(log)
+    from replay.live.actions import with_log  # noqa: PLC0415 - the network takes a while to load
+    from schemas.record import Record  # noqa: PLC0415 - as above
+    from services.runtime.jetstream import JetStreamLog  # noqa: PLC0415 - as above
+
+    async def collect(of: JetStreamLog) -> list[Record]:
+        return [record async for record in of.read()]
+
+    records = with_log(collect, nats, cluster)
+    return lambda: iter(records)
+
+
+def _print(content: Any) -> None:
+    import msgspec  # noqa: PLC0415 - seldom needed
+
+    print(msgspec.json.format(msgspec.json.encode(content)).decode())

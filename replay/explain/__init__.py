@@ -1,0 +1,1 @@
+"""Why a job waits, runs or has taken so long; what will become of it."""

@@ -1,0 +1,158 @@
+"""What will become of a job, by simulating on from a moment: nothing more comes from outside.
+
+The next plan is decided as it will be, and asked how it was come to; then the cluster goes on until
+the job starts, or ends. One change at a time shows what would make that sooner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from replay.moment import Moment, Onward
+from replay.whatif_change import Change, inputs
+from replay.world import Outside
+from schemas.domain import Lease
+from schemas.events import (
+    JobCancelled,
+    JobCompleted,
+    JobFailed,
+    JobRejected,
+    RoundScheduled,
+)
+from schemas.record import Record
+from services.mechanism.core import MechanismCore
+from services.mechanism.planning import Ranking
+
+_ENDINGS = (JobCompleted, JobFailed, JobCancelled, JobRejected)
+
+
+@dataclass(slots=True)
+class Future:
+    """What was seen of a job's future."""
+
+    job_id: str
+    #: How the next plan was come to; None if there is none.
+    ranking: Ranking | None = None
+    plan: RoundScheduled | None = None
+    #: The job's next lease.
+    lease: Lease | None = None
+    starts_s: float | None = None
+    ending: JobCompleted | JobFailed | JobCancelled | JobRejected | None = None
+    ends_s: float | None = None
+    #: Where the simulation stopped, s.
+    seen_to_s: float = 0.0
+    records: int = 0
+
+    def ranked(self, ranking: Ranking) -> None:
+        """Take in how a plan was come to."""
+        if self.ranking is None:
+            self.ranking = ranking
+
+    def take(self, record: Record) -> None:
+        """Take in the next record."""
+        self.records += 1
+        self.seen_to_s = record.at
+        event = record.event
+        if isinstance(event, RoundScheduled):
+            self.plan = self.plan or event
+            if self.starts_s is None:
+                self._look_for_lease(event)
+        elif isinstance(event, _ENDINGS) and event.job_id == self.job_id:
+            self.ending, self.ends_s = event, record.at
+
+    def _look_for_lease(self, plan: RoundScheduled) -> None:
+        for lease in plan.granted:
+            if any(task.job_id == self.job_id for task in lease.tasks):
+                self.lease, self.starts_s = lease, plan.starts_at_s
+
+
+def future(
+    moment: Moment,
+    job_id: str,
+    *,
+    to_the_end: bool,
+    at_most: int,
+    change: Change | None = None,
+    said: Sequence[Outside] = (),
+) -> Future:
+    """Simulate on until a job starts, or ends.
+
+    Parameters
+    ----------
+    moment : from where
+    job_id : the job
+    to_the_end : go on until it has ended; else, until it has a lease
+    at_most : records after which to give up
+    change : what is changed first
+    said : what else is said at once
+    """
+    world = moment.world
+    seen = Future(job_id, seen_to_s=world.now)
+    given = inputs(change or Change(), moment, world)
+    onward = Onward(
+        moment,
+        world.speeds.rates(given.table),
+        load_s=world.load_s,
+        save_s=world.save_s,
+        outside=[*given.outside, *said],
+        workers=given.workers,
+        observers=(seen.take,),
+    )
+    core = onward.driver.actors["mechanism"].core
+    assert isinstance(core, MechanismCore), "the mechanism's"
+    core.on_ranking = seen.ranked
+
+    def enough() -> bool:
+        if seen.ends_s is not None or seen.records >= at_most:
+            return True
+        return not to_the_end and seen.starts_s is not None
+
+    onward.driver.run(until=enough)
+    return seen
+
+
+class Help(msgspec.Struct, frozen=True, kw_only=True):
+    """A change, and what it would bring a job."""
+
+    change: str
+    #: ``start`` or ``end``: what would come earlier.
+    of: str
+    #: By so much, s; None: not seen within what was simulated.
+    earlier_s: float | None
+
+
+def what_helps(
+    moment: Moment, before: Future, worker_types: Iterable[str], number: int, *, at_most: int
+) -> list[Help]:
+    """For each type, what so many more workers of it would bring.
+
+    Parameters
+    ----------
+    moment : from where
+    before : the job's future without them; of one that runs already, without ``starts_s``
+    worker_types : types to try
+    number : workers more
+    at_most : records of each simulation
+    """
+    of = "start" if before.ends_s is None or before.starts_s is not None else "end"
+    found = []
+    for worker_type in worker_types:
+        after = future(
+            moment,
+            before.job_id,
+            to_the_end=of == "end",
+            at_most=at_most,
+            change=Change(cluster={worker_type: number}),
+        )
+        was, now = (
+            (before.starts_s, after.starts_s) if of == "start" else (before.ends_s, after.ends_s)
+        )
+        # What was not seen to come comes later than all that was seen.
+        was = before.seen_to_s if was is None else was
+        words = f"{'one' if number == 1 else number} more {worker_type}"
+        earlier_s = None if now is None else was - now
+        found.append(Help(change=words, of=of, earlier_s=earlier_s))
+    return found

@@ -1,0 +1,166 @@
+"""How a job stands when the next round is planned: type by type, in numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+import numpy as np
+
+from replay.explain.foresee import Future
+from replay.explain.history import JobHistory
+from replay.moment import Moment
+from schemas.domain import UNCONSOLIDATED
+from services.mechanism.claims import Pairs
+from services.mechanism.planning import Ranking
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """Who holds workers of a type."""
+
+    job_ids: tuple[str, ...]
+    worker_ids: tuple[str, ...]
+    #: End of the lease if it is not renewed, s.
+    until_s: float
+    #: What the plan ranked it by that granted or last renewed it.
+    priority: float
+
+
+class OnType(msgspec.Struct, kw_only=True):
+    """A job on one worker type, or in one of the two ways to hold it."""
+
+    worker_type: str
+    #: Workers that can be leased, and all that are registered.
+    workers: int
+    registered: int
+    #: As estimated; 0: it cannot run there.
+    steps_per_s: float
+    #: X, the fraction of time it is to have; and seconds promised and received since it arrived.
+    share: float
+    entitled_s: float
+    received_s: float
+    #: What one more worker would raise the policy's objective by; None: the policy does not say.
+    price: float | None
+    #: Of the next plan: its priority, how many claims of others are looked at before it, and who of
+    #: those with X > 0 is served last on this type, by which priority.
+    priority: float | None = None
+    before_it: int | None = None
+    last_served: tuple[str, ...] = ()
+    last_priority: float | None = None
+    #: Workers that the next plan leaves idle.
+    left_idle: int | None = None
+    #: Whether the next plan serves it here; and whether there is no room for its gang as a whole.
+    served: bool = False
+    crowded: bool = False
+    holders: list[Holder] = []
+
+
+def on_types(moment: Moment, history: JobHistory, seen: Future) -> list[OnType]:
+    """The job on each type, those it may not use left out."""
+    world, spec = moment.world, history.spec
+    registered = world.registered
+    away = Counter(world.workers[w].worker_type for w in world.away if w in world.workers)
+    entitled, received = history.entitled_s(world.now), history.received_s()
+    named = {*entitled, *received, *history.shares}
+    ways = [
+        way
+        for t in registered
+        for way in (t, t + UNCONSOLIDATED)
+        if (way == t or way in named)
+        and (not spec.allowed_worker_types or t in spec.allowed_worker_types)
+    ]
+    prices = world.allocation.prices if world.allocation is not None else {}
+    estimate = history.estimate
+    speeds = (
+        {cell.worker_type: cell.steps_per_s for cell in estimate.row.alone}
+        if estimate is not None
+        else {}
+    )
+    found = [
+        OnType(
+            worker_type=way,
+            workers=registered[_type(way)] - away[_type(way)],
+            registered=registered[_type(way)],
+            steps_per_s=speeds.get(way, speeds.get(_type(way), 0.0)),
+            share=history.shares.get(way, 0.0),
+            entitled_s=entitled.get(way, 0.0),
+            received_s=received.get(way, 0.0),
+            price=prices.get(_type(way)) if prices else None,
+            holders=_holders(moment, _type(way), spec.job_id),
+        )
+        for way in ways
+    ]
+    if seen.ranking is not None:
+        for each in found:
+            _rank(each, spec.job_id, seen.ranking)
+    return found
+
+
+def _holders(moment: Moment, worker_type: str, job_id: str) -> list[Holder]:
+    return [
+        Holder(
+            job_ids=tuple(task.job_id for task in each.lease.tasks),
+            worker_ids=each.lease.worker_ids,
+            until_s=each.until_s,
+            priority=each.priority,
+        )
+        for each in moment.under_way.holdings()
+        if each.lease.worker_type == worker_type
+        and all(task.job_id != job_id for task in each.lease.tasks)
+    ]
+
+
+def _rank(on: OnType, job_id: str, ranking: Ranking) -> None:
+    """Put in what the next plan has to say of the job on the type."""
+    claims = ranking.claims
+    pool = (
+        claims.pools.index(_type(on.worker_type)) if _type(on.worker_type) in claims.pools else -1
+    )
+    if pool < 0:
+        return
+    columns = [c for c in range(len(claims.worker_types)) if claims.pool[c] == pool]
+    served = [(row, column) for row, column in ranking.choices if column in columns]
+    used = sum(int(claims.scale_factor[row]) for row, _ in served)
+    on.left_idle = int(ranking.capacity[pool]) - used
+    if on.worker_type in claims.worker_types:
+        column = claims.worker_types.index(on.worker_type)
+        rows = [row for row, c in enumerate(claims.combinations) if job_id in c]
+        can = [row for row in rows if claims.runnable[row, column]]
+        if can:
+            ahead = {row: _before(ranking, job_id, row, column) for row in can}
+            best = min(can, key=lambda row: ahead[row])
+            on.priority = round(float(ranking.priority[best, column]), 6)
+            on.before_it = ahead[best]
+        on.served = any((row, column) in served for row in rows)
+        on.crowded = column in ranking.crowded and any(claims.scale_factor[row] > 1 for row in rows)
+    entitled = [(row, column) for row, column in served if claims.share[row, column] > 0]
+    if entitled:
+        row, column = entitled[-1]
+        on.last_served = claims.combinations[row]
+        on.last_priority = round(float(ranking.priority[row, column]), 6)
+
+
+def _before(ranking: Ranking, job_id: str, row: int, column: int) -> int:
+    """How many pairs of other jobs are looked at before this one; pairs with X > 0 come first."""
+    claims = ranking.claims
+    is_filler = not claims.share[row, column] > 0
+    ahead = _ahead(ranking, job_id, row, column, claims.fillers if is_filler else claims.entitled)
+    return ahead + (len(claims.entitled[0]) if is_filler else 0)
+
+
+def _ahead(ranking: Ranking, job_id: str, row: int, column: int, pairs: Pairs) -> int:
+    """By the keys they are sorted by, highest first; of equals the earlier arrival."""
+    claims = ranking.claims
+    rows, columns = pairs
+    is_ahead = np.zeros(len(rows), dtype=bool)
+    is_equal = np.ones(len(rows), dtype=bool)
+    for key in (*ranking.keys, -claims.arrival[:, None] + np.zeros(claims.share.shape)):
+        mine, theirs = key[row, column], key[rows, columns]
+        is_ahead |= is_equal & (theirs > mine)
+        is_equal &= theirs == mine
+    own = [row for row, combination in enumerate(claims.combinations) if job_id in combination]
+    return int((is_ahead & ~np.isin(rows, own)).sum())
+
+
+def _type(way: str) -> str:
+    return way.removesuffix(UNCONSOLIDATED)
