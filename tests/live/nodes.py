@@ -28,7 +28,7 @@ class Nodes:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.names = ("one", "two", "three")
+        self.names: tuple[str, ...] = ("one", "two", "three")
         ports = _free_ports(6)
         self._ports = dict(zip(self.names, ports[:3], strict=True))
         self._routes = dict(zip(self.names, ports[3:], strict=True))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from replay.simulate import WORKER, cores
 from schemas.decisions import Decision, Effect, Run
-from schemas.events import ClusterConfigured, Event, LeaderElected, TimerFired
+from schemas.events import AnyEvent, ClusterConfigured, LeaderElected, TimerFired
 from schemas.record import Record
 from services.runtime.actor import BEHAVIOUR, Actor, Writer
 from services.runtime.snapshot import Snapshots, UnfitSnapshotError
@@ -144,7 +144,7 @@ class Arrays:
     """A core that keeps arrays."""
 
     effects: ClassVar[tuple[type[Effect], ...]] = ()
-    handles: ClassVar[tuple[type[Event], ...]] = ()
+    handles = ()
     arrays: list[NDArray[np.float64]]
     truths: NDArray[np.bool_]
 
@@ -152,7 +152,7 @@ class Arrays:
         self.arrays = []
         self.truths = np.zeros(0, dtype=bool)
 
-    def handle(self, *_: object) -> Sequence[Decision]:
+    def handle(self, event: AnyEvent, now: float) -> Sequence[Decision]:
         """Nothing is decided."""
         return ()
 
