@@ -30,8 +30,8 @@ class Nodes:
         self.folder = folder
         self.names: tuple[str, ...] = ("one", "two", "three")
         ports = _free_ports(6)
-        self._ports = dict(zip(self.names, ports[:3], strict=True))
-        self._routes = dict(zip(self.names, ports[3:], strict=True))
+        self._ports: dict[str, int] = dict(zip(self.names, ports[:3], strict=True))
+        self._routes: dict[str, int] = dict(zip(self.names, ports[3:], strict=True))
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         #: One for each; and together, as settings have them.
         self.urls = [f"nats://127.0.0.1:{port}" for port in ports[:3]]
