@@ -182,8 +182,8 @@ def test_all_restarted_with_a_thousand_finished_jobs(tmp_path: Path) -> None:
         async with running_cluster(tmp_path) as cluster:
             cluster.start_workers("v100=500")
             await cluster.configure(round_s=1.0)
-            for number in range(count):
-                await cluster.submit(f"job-{number}", steps=10.0)
+            submits = (cluster.submit(f"job-{number}", steps=10.0) for number in range(count))
+            await asyncio.gather(*submits)
             await cluster.until_count(JobCompleted, count)
             for name in (*CONTROLLERS, "worker-a"):
                 cluster.kill(name)
