@@ -1,7 +1,7 @@
 """``gavel up``: a whole cluster on this machine, watched, and gone again when told to stop.
 
-Under ``GAVEL_HOME``: ``nats/`` the log, ``worker/`` folders of tasks, ``checkpoints/``, ``logs/``
-one file a process, and ``up.json`` for as long as it runs.
+Under ``GAVEL_HOME``: ``nats/`` the log, ``snapshots/`` of what services have folded, ``worker/``
+folders of tasks, ``checkpoints/``, ``logs/`` one file a process, and ``up.json`` while it runs.
 """
 
 from __future__ import annotations
@@ -249,6 +249,7 @@ async def _start(name: str, up: Up, options: Options) -> asyncio.subprocess.Proc
         "LOG_SERVERS": up.url,
         "LOG_CLUSTER": up.cluster,
         "SERVICE_HEALTH_PORT": str(up.services[name].health_port),
+        "SERVICE_SNAPSHOT_FOLDER": str(options.home / "snapshots"),
         "SERVICE_END_WITH_PARENT": "true",
         "WORKER_NAME": "local",
         "WORKER_ADDRESS": "127.0.0.1",
