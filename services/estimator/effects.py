@@ -61,9 +61,17 @@ def give_up(
     effect: PlanProfiles | Fingerprint, _reason: str
 ) -> ProfileRequested | ThroughputEstimated:
     """What to do without: profile the job alone; believe what its profiles say, of itself only."""
-    if isinstance(effect, PlanProfiles):
-        cells = tuple(ProfileCell(worker_type, "") for worker_type in effect.worker_types)
-        return ProfileRequested(job_id=effect.job_id, cells=cells, seconds=effect.profile_s)
+    return profiles_alone(effect) if isinstance(effect, PlanProfiles) else by_itself(effect)
+
+
+def profiles_alone(effect: PlanProfiles) -> ProfileRequested:
+    """Profiles of the job alone, on every type."""
+    cells = tuple(ProfileCell(worker_type, "") for worker_type in effect.worker_types)
+    return ProfileRequested(job_id=effect.job_id, cells=cells, seconds=effect.profile_s)
+
+
+def by_itself(effect: Fingerprint) -> ThroughputEstimated:
+    """The job as measured alone, like nothing else."""
     alone = {
         each.cell.worker_type: each.steps_per_s for each in effect.measured if not each.cell.beside
     }

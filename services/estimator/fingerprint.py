@@ -148,9 +148,13 @@ class Library:
         return taken_for(self.job_types[nearest], confidence, dict(rates), measured)
 
     def distances(self, row: Floats) -> Floats:
-        """(references,) mean square difference of each from a fingerprint, (columns,)."""
-        squares = np.where(self.known, (self.values - row) ** 2, 0.0)
-        found: Floats = squares.sum(1) / self.known.sum(1).clip(1)
+        """(references,) mean square difference of each from a fingerprint, (columns,).
+
+        What is not known of a reference is taken to be as of all on average: else one of which
+        hardly anything is known would be like everybody.
+        """
+        mean: Floats = self.factors.mean.cpu().numpy()
+        found: Floats = ((np.where(self.known, self.values, mean) - row) ** 2).mean(1)
         return found
 
     def apart(self, measured: Measured, other: Measured) -> float:

@@ -5,9 +5,16 @@ The result is a pure function of the effect; what it says is recorded, and repla
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from schemas.domain import Throughput, ThroughputRow
 from schemas.events import ProfileRequested, ThroughputEstimated
-from services.estimator.effects import Fingerprint, PlanProfiles
+from services.estimator.effects import (
+    Fingerprint,
+    PlanProfiles,
+    by_itself,
+    profiles_alone,
+)
 from services.estimator.fingerprint import base_type, library
 from services.estimator.newcomers import first_of_its_class, is_like, joined
 from services.estimator.profiling import plan
@@ -24,8 +31,11 @@ def carry_out(effect: PlanProfiles | Fingerprint) -> ProfileRequested | Throughp
 def plan_profiles(effect: PlanProfiles) -> ProfileRequested:
     """Choose a job's profiles (``profiling.py``)."""
     types = effect.worker_types
+    references = _that_run(effect)
+    if not references:
+        return profiles_alone(effect)
     cells = plan(
-        library(effect.references, types, types[0]),
+        library(references, types, _types_of(references, types)[0]),
         effect.fraction,
         effect.profile_s * effect.scale_factor,
         effect.budget_s,
@@ -44,9 +54,10 @@ def fingerprint(effect: Fingerprint) -> ThroughputEstimated:
         (each.cell.worker_type, each.cell.beside): (each.steps_per_s, each.other_steps_per_s)
         for each in effect.measured
     }
-    base = base_type(measured, effect.worker_types)
-    assert base is not None, "a job that ran nowhere is not fingerprinted"
-    references = effect.references
+    references = _that_run(effect)
+    base = base_type(measured, _types_of(references, effect.worker_types))
+    if base is None:
+        return by_itself(effect)
     known = library(references, effect.worker_types, base)
     match = known.match(measured)
     if not is_like(known, references, match, measured):
@@ -67,6 +78,22 @@ def fingerprint(effect: Fingerprint) -> ThroughputEstimated:
         alone=tuple(Throughput(*cell) for cell in sorted(alone.items())),
     )
     return _estimate(effect, row, match.confidence, match.multiplier)
+
+
+def _that_run(effect: PlanProfiles | Fingerprint) -> tuple[ThroughputRow, ...]:
+    """The references that run on any type there are workers of: the others are nobody's."""
+    types = set(effect.worker_types)
+    return tuple(
+        row
+        for row in effect.references
+        if any(cell.steps_per_s > 0 and cell.worker_type in types for cell in row.alone)
+    )
+
+
+def _types_of(references: Sequence[ThroughputRow], types: Sequence[str]) -> list[str]:
+    """Those types that any of them runs on."""
+    there = {c.worker_type for row in references for c in row.alone if c.steps_per_s > 0}
+    return [worker_type for worker_type in types if worker_type in there]
 
 
 def _estimate(

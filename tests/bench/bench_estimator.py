@@ -14,19 +14,23 @@ import numpy as np
 import pytest
 
 from replay.modes import default_mode
+from replay.report import printed
+from replay.report.charts import Chart, Line
 from replay.simulate import Simulation, build_workers
 from replay.traces.generate import generate
 from replay.traces.tables import read_table
-from schemas.domain import JobSpec, ProfileCell
+from schemas.domain import JobSpec, ProfileCell, ThroughputRow
 from schemas.events import ClaimRefuted
 from services.estimator import learning
 from services.estimator.completion import factorise
 from services.estimator.effects import Fingerprint, MeasuredCell
 from services.estimator.tables import ThroughputTable
 from services.runtime.log import MemoryLog
-from tests.estimator.held_out import TYPES, held_out
+from tests.estimator.held_out import TYPES, Figures, held_out
 
-FRACTIONS = (0.1, 0.2, 0.5)
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+FRACTIONS = (0.05, 0.1, 0.2, 0.3, 0.5)
 #: Mean seconds between arrivals, on four workers of each type: low, medium, high load.
 GAPS_S = (6000.0, 4500.0, 3600.0)
 #: Jobs submitted, and those that averages are over.
@@ -43,27 +47,58 @@ def table(reference_data: Path) -> ThroughputTable:
 def _median_s(run: Callable[[], Any], times: int = 5) -> float:
     seconds = []
     for _ in range(times):
-        started = time.perf_counter()
+        started = time.process_time()
         run()
-        seconds.append(time.perf_counter() - started)
+        seconds.append(time.process_time() - started)
     return sorted(seconds)[times // 2]
 
 
 def test_each_reference_left_out(table: ThroughputTable) -> None:
     """Errors of colocated throughputs never measured; better than neighbour and mean."""
     print("\nrelative error of colocated throughputs, median / p90; reference is the best one")
-    for fraction in FRACTIONS:
-        found = held_out(table, fraction)
+    all_found = {fraction: held_out(table, fraction) for fraction in FRACTIONS}
+    _draw(all_found)
+    for fraction, found in all_found.items():
         cells = (
             f"{name} {found.median[name]:.1%} / {found.p90[name]:.1%}"
             + (f" ({found.hits[name]:.0%})" if name in found.hits else "")
-            for name in ("matched", "completed", "neighbour", "mean", "best")
+            for name in ("published", "matched", "completed", "neighbour", "mean", "best")
         )
         print(f"  {fraction:.0%} profiled: {', '.join(cells)}; confidence {found.confidence:.0%}")
-        for worse in ("neighbour", "mean"):
-            assert found.median["matched"] < found.median[worse]
-            assert found.p90["matched"] < found.p90[worse]
-        assert found.hits["matched"] > found.hits["neighbour"]
+        # With 5 % there is next to nothing to tell jobs by.
+        for worse in ("neighbour", "mean") if fraction >= 0.1 else ("mean",):
+            for name in ("matched", "published"):
+                assert found.median[name] < found.median[worse]
+                assert found.p90[name] < found.p90[worse]
+        assert fraction < 0.1 or found.hits["matched"] > found.hits["neighbour"]
+
+
+def _draw(all_found: dict[float, Figures]) -> None:
+    """The README's two pictures of these errors."""
+    ways = {
+        "published": "estimate",
+        "neighbour": "nearest neighbour on raw cells",
+        "mean": "mean of the references",
+    }
+    x = [100 * fraction for fraction in all_found]
+    for key, title in (("median", "median"), ("p90", "90th percentile")):
+        lines = [
+            Line(
+                name=label,
+                x=x,
+                y=[100 * getattr(found, key)[way] for found in all_found.values()],
+                style="marked",
+            )
+            for way, label in ways.items()
+        ]
+        chart = Chart(
+            key=f"estimation-error-{key}",
+            title="Colocated throughputs never measured",
+            x="pairs of a job that are profiled, %",
+            y=f"relative error, {title}, %",
+            lines=lines,
+        )
+        printed.write([chart], DOCS, ["png"])
 
 
 def test_completing_a_large_matrix() -> None:
@@ -85,9 +120,15 @@ def _complete(cells: Any, known: Any, rank: int) -> Any:
 
 
 def test_one_new_job(table: ThroughputTable) -> None:
-    """The estimate of a profiled job, the library at hand: under 20 ms."""
+    """The estimate of a profiled job, the library at hand: under 20 ms, like a reference or not."""
     rows = table.rows([key for key in table.classes() if key[1] == 1])
-    job_type = rows[0].job_type
+    _time_one(table, rows, rows[0].job_type, "like a reference")
+    _time_one(table, rows[1:], rows[0].job_type, "like none")
+
+
+def _time_one(
+    table: ThroughputTable, rows: tuple[ThroughputRow, ...], job_type: str, what: str
+) -> None:
     measured = []
     for worker_type in TYPES:
         alone = table.alone(job_type, 1, worker_type) or 0.0
@@ -105,7 +146,7 @@ def test_one_new_job(table: ThroughputTable) -> None:
     )
     learning.carry_out(effect)
     seconds = _median_s(lambda: learning.carry_out(effect), 21)
-    print(f"\n  one new job: {seconds * 1e3:.1f} ms")
+    print(f"\n  one new job, {what}: {seconds * 1e3:.1f} ms")
     assert seconds < 0.02
 
 

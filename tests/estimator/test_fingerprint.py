@@ -124,14 +124,16 @@ def test_better_than_a_nearest_neighbour_and_than_the_mean(
 ) -> None:
     """Over the paper's 26 job types, each left out in turn: errors of colocated throughputs.
 
-    The reference matched has a smaller median and 90th percentile, and is the best one there is
-    more often, than the neighbour that is nearest on the cells measured.
+    The reference matched, and what is said of a job like none, have a smaller median and 90th
+    percentile, and the reference is the best one there is more often, than the neighbour that is
+    nearest on the cells measured.
     """
     path = reference_data / "throughputs" / "simulation_throughputs.json"
     found = held_out(read_table(path), fraction)
     for worse in ("neighbour", "mean"):
-        assert found.median["matched"] < found.median[worse]
-        assert found.p90["matched"] < found.p90[worse]
+        for name in ("matched", "published"):
+            assert found.median[name] < found.median[worse]
+            assert found.p90[name] < found.p90[worse]
     assert found.hits["matched"] > found.hits["neighbour"]
     assert found.median["completed"] < found.median["neighbour"]
 
