@@ -66,7 +66,9 @@ class Market:
         )
         # Prices seen before are good guesses, and their hulls are at hand.
         guesses = [np.frombuffer(key) for key in self._hulls] or [np.full(types, 1 / types)]
-        program.add_rows(*_planes([self._use(worth, needs) for worth in guesses]))
+        planes = [self._use(worth, needs) for worth in guesses]
+        program.add_rows(*_planes(planes))
+        seen = {plane.tobytes() for plane in planes}
         while True:
             solution = program.solve()
             most, worth = -solution.objective, solution.values[:types].copy()
@@ -75,9 +77,11 @@ class Market:
             if most <= met:
                 return None
             use = self._use(worth, needs)
-            if float(use @ worth) >= most * (1 - _GAP):
+            # A plane that is there already misses the gap by what the solver takes for nothing.
+            if float(use @ worth) >= most * (1 - _GAP) or use.tobytes() in seen:
                 return worth
             program.add_rows(*_planes([use]))
+            seen.add(use.tobytes())
 
     def _use(self, worth: Floats, needs: Floats) -> Floats:
         """(worker types,) how full each is when all cover their needs as cheaply as can be."""
