@@ -200,7 +200,8 @@ class Cluster:
                 self._held_to_round[lease.lease_id] = effect.round_id
             begin = self._begin if effect.whole_steps_in_s is None else self._run_whole_steps
             began = functools.partial(begin, effect, current)
-            if self._is_taken_over and effect.starts_at_s < now:
+            before = (effect.reporter, effect.round_id - 1)
+            if self._is_taken_over and effect.starts_at_s < now and before not in self._rounds:
                 # What is to be stopped in it must run by then.
                 current.report(now, 0, functools.partial(lambda event: event, began()))
             else:
