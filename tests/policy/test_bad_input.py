@@ -121,10 +121,10 @@ class _FailsLater:
 
     needs_progress = False
 
-    def solve(self, asked: Problem) -> Allocation:
-        if asked.num_jobs > 1:
+    def solve(self, problem: Problem) -> Allocation:
+        if problem.num_jobs > 1:
             raise ValueError("two are too many")
-        (only,) = asked.classes
+        (only,) = problem.classes
         return Allocation(rows=(AllocationRow((only.job_ids,), {"v100": 1.0}),))
 
 
