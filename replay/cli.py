@@ -18,6 +18,7 @@ from replay import cli_log, cli_throughputs, cli_trace
 from replay.cli_compare import compare
 from replay.cli_explain import explain, plan
 from replay.cli_options import InputError, examples
+from replay.cli_paper import paper
 from replay.cli_report import export, report
 from replay.cli_simulate import simulate
 from replay.cli_sweep import sweep
@@ -149,6 +150,13 @@ app.command(
         "gavel report experiment-results --out sweep.html --figures figures --format pdf",
     )
 )(report)
+app.command(
+    epilog=examples(
+        "gavel paper figure8",
+        "gavel paper figure8 --full --throughputs simulation_throughputs.json --processes 16",
+        "gavel paper table3 --artifact gavel/scheduler/traces",
+    )
+)(paper)
 app.command(epilog=examples("gavel export run.jsonl --perfetto run.trace.json"))(export)
 app.command(
     epilog=examples(

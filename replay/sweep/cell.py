@@ -65,17 +65,26 @@ def key_of(request: Request) -> str:
     return digest.hexdigest()
 
 
-def run_cell(request: Request) -> Row:
-    """Simulate; whatever goes wrong is the row's ``error``, so that the other cells go on."""
+class OtherCodeError(Exception):
+    """The cell was to be run by other code, or on other files, than are here."""
+
+
+def run_cell(request: Request, key: str = "") -> Row:
+    """Simulate; whatever goes wrong is the row's ``error``, so that the other cells go on.
+
+    ``key`` is the one that the cell was asked for under: a machine with other code fails it.
+    """
     started = time.perf_counter()
     row = inputs(request) | {"error": "", "wall_s": 0.0}
     try:
+        if key and row["key"] != key:
+            raise OtherCodeError("code or input files here are not those of who asked for it")
         checked = cli_run.check(request)
         with TemporaryDirectory() as folder:
             done = cli_run.carry_out(checked, FileLog(Path(folder) / "log.jsonl.zst"))
         row |= _outcome(done)
     except Exception as error:  # noqa: BLE001 - a failure is a result like any other
-        row["error"] = f"{type(error).__name__}: {error}"
+        row |= {"key": key or row["key"], "error": f"{type(error).__name__}: {error}"}
     row["wall_s"] = time.perf_counter() - started
     return row
 

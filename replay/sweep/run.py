@@ -48,7 +48,7 @@ def run(sweep: Sweep, processes: int = -1, tell: Callable[[Row], None] = lambda 
     ----------
     processes : cells at a time; -1: as many as there are processors
     """
-    calls = (joblib.delayed(run_cell)(request) for request in sweep.left.values())
+    calls = (joblib.delayed(run_cell)(request, key) for key, request in sweep.left.items())
     # One cell at a time: they are long, and each is to be kept as soon as it is done.
     settings: dict[str, Any] = {"return_as": "generator_unordered", "batch_size": 1}
     rows: Any = joblib.Parallel(n_jobs=processes, **settings)(calls)

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from replay.cli import app
 from replay.cli_simulate import Request
-from replay.sweep.cell import Row, key_of, run_cell
+from replay.sweep.cell import Row, code_version, key_of, run_cell
 from replay.sweep.experiment import ExperimentError, read_experiment
 from replay.sweep.run import carried_by, plan, run
-from replay.sweep.store import COLUMNS, Results, ResultsError
+from replay.sweep.store import COLUMNS, INPUTS, Results, ResultsError
 from replay.sweep.tell import half_width
 
 _SMALL = Request(generate=True, jobs=6, mean_gap=900.0, cluster="v100=2,k80=1")
@@ -98,7 +98,7 @@ def test_paths_are_meant_from_the_files_folder(tmp_path: Path) -> None:
 def test_the_command_runs_keeps_and_resumes(tmp_path: Path) -> None:
     """The second time nothing is run; a row has the figures that the single run has."""
     path, out = written(tmp_path, _FILE), tmp_path / "results"
-    command = ["sweep", str(path), "--out", str(out), "--processes", "2", "--json"]
+    command = ["sweep", str(path), "--out", str(out), "--processes", "1", "--json"]
     first = CliRunner().invoke(app, command)
     assert first.exit_code == 0, first.output
     told = json.loads(first.stdout)
@@ -132,6 +132,21 @@ def test_a_cell_that_fails_is_listed_and_run_again(tmp_path: Path) -> None:
     assert plan(iter([_SMALL, far]), Results(tmp_path)).left == {key_of(far): far}
 
 
+def test_processes_change_nothing(tmp_path: Path) -> None:
+    """Two at a time, each in a process of its own: the same rows but for the time they took."""
+    code_version.cache_clear()
+    requests = [_SMALL, replace(_SMALL, policy="fifo")]
+    rows: list[list[Row]] = [[], []]
+    for number in (1, 2):
+        planned = plan(iter(requests), Results(tmp_path / str(number)))
+        run(planned, number, rows[number - 1].append)
+    one, two = (
+        sorted((r | {"wall_s": 0, "solve_wall_s": 0} for r in each), key=lambda r: r["key"])
+        for each in rows
+    )
+    assert one == two
+
+
 def test_a_key_is_what_was_run(tmp_path: Path) -> None:
     """Equal inputs have equal keys; another option, or another content of a file, another one."""
     assert key_of(_SMALL) == key_of(replace(_SMALL))
@@ -142,6 +157,14 @@ def test_a_key_is_what_was_run(tmp_path: Path) -> None:
     before = key_of(of_trace)
     trace.write_text('{"job_type": "A3C", "total_steps": 10}\n')
     assert key_of(of_trace) != before
+
+
+def test_another_version_of_the_code_fails_the_cell() -> None:
+    """A machine of a pool that was not upgraded adds nothing to the results but its failure."""
+    row = run_cell(_SMALL, key="of other code")
+    assert row["key"] == "of other code"
+    assert "not those of who asked" in row["error"]
+    assert run_cell(_SMALL, key=key_of(_SMALL))["error"] == ""
 
 
 def test_no_job_finishing_is_a_failure() -> None:
@@ -155,6 +178,7 @@ def test_every_column_has_its_place() -> None:
     """What a cell comes to is what is kept: no column is lost, and none is always empty."""
     row = run_cell(_SMALL)
     assert row.keys() == COLUMNS.keys()
+    assert all(row[name] is not None for name in COLUMNS if name not in INPUTS)
 
 
 def test_results_of_another_kind_are_refused(tmp_path: Path) -> None:
