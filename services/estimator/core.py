@@ -46,7 +46,7 @@ from schemas.events import (
 from services.estimator.effects import Fingerprint, MeasuredCell, PlanProfiles
 from services.estimator.jobs import JobEstimate, capped
 from services.estimator.meter import Meter, PairReading, Reading
-from services.estimator.rates import MovingRate, rates_of
+from services.estimator.rates import MovingRate, rate_on, rates_of
 from services.estimator.references import ClassKey, References
 
 #: A job whose throughput is further than this factor from its class's has an estimate of its own.
@@ -318,10 +318,8 @@ class EstimatorCore:
         decisions: list[Decision] = []
         if not job.source:
             key = (spec.job_type, spec.scale_factor)
-            of_class = self._references.rates(key)
-            job.rates.setdefault(
-                reading.worker_type, MovingRate(of_class.get(reading.worker_type, 0.0))
-            )
+            believed = rate_on(self._references.rates(key), reading.worker_type)
+            job.rates.setdefault(reading.worker_type, MovingRate(believed))
             job.measured(reading.worker_type, reading.steps_per_s)
             rate = job.rates[reading.worker_type].value
             if rate <= 0:
@@ -329,7 +327,8 @@ class EstimatorCore:
             decisions += self._references.measure(
                 key, reading.worker_type, spec.job_id, rate, tolerance
             )
-            if abs(math.log(rate / self._references.rates(key)[reading.worker_type])) > _OF_ITS_OWN:
+            of_class = rate_on(self._references.rates(key), reading.worker_type)
+            if abs(math.log(rate / of_class)) > _OF_ITS_OWN:
                 decisions += self._on_its_own(job, key)
             return decisions
         job.measured(reading.worker_type, reading.steps_per_s)
@@ -343,7 +342,7 @@ class EstimatorCore:
         keys, rates = [], []
         for job, rate in zip(jobs, reading.steps_per_s, strict=True):
             key = (job.job_class if job.source else job.spec.job_type, job.spec.scale_factor)
-            of_class = self._references.rates(key).get(reading.worker_type, 0.0)
+            of_class = rate_on(self._references.rates(key), reading.worker_type)
             own = job.rates.get(reading.worker_type, MovingRate(of_class))
             hearsay = job.source == "declared" and not own.count
             if of_class <= 0 or own.value <= 0 or hearsay:
@@ -370,9 +369,9 @@ class EstimatorCore:
         """A job that has left its class: what was not measured goes as what was."""
         of_class = self._references.rates(key)
         logs = [
-            math.log(rate.value / of_class[t])
+            math.log(rate.value / rate_on(of_class, t))
             for t, rate in sorted(job.rates.items())
-            if rate.count and of_class.get(t, 0.0) > 0
+            if rate.count and rate_on(of_class, t) > 0
         ]
         factor = math.exp(math.fsum(logs) / len(logs))
         job.job_class = key[0]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from schemas.domain import ThroughputRow
+from schemas.domain import UNCONSOLIDATED, ThroughputRow
 
 #: Throughputs of a job are whole powers of this times those of its class.
 _STEP = 1.02
@@ -89,6 +89,11 @@ class MovingRate:
 def rates_of(row: ThroughputRow) -> dict[str, float]:
     """Isolated steps/s of a class or job, by worker type."""
     return {cell.worker_type: cell.steps_per_s for cell in row.alone}
+
+
+def rate_on(rates: Mapping[str, float], way: str) -> float:
+    """Steps/s on a type, or in its unconsolidated way: the type's, where the way's is not known."""
+    return rates.get(way, rates.get(way.removesuffix(UNCONSOLIDATED), 0.0))
 
 
 def snapped(rates: Mapping[str, float], of_class: Mapping[str, float]) -> dict[str, float]:

@@ -16,7 +16,7 @@ from statistics import median
 from schemas.decisions import Emit
 from schemas.domain import PairThroughput, Throughput, ThroughputRow
 from schemas.events import ThroughputEstimated
-from services.estimator.rates import MovingRate
+from services.estimator.rates import MovingRate, rate_on
 
 #: (job type, scale factor).
 ClassKey = tuple[str, int]
@@ -97,7 +97,7 @@ class References:
         if len(jobs) > _JOBS_MEASURED:
             del jobs[next(iter(jobs))]
         rates = self.rates(key)
-        now, before = median(jobs.values()), rates.get(worker_type, 0.0)
+        now, before = median(jobs.values()), rate_on(rates, worker_type)
         if before > 0 and abs(math.log(now / before)) <= math.log1p(tolerance):
             return ()
         rates[worker_type] = now
