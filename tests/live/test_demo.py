@@ -47,9 +47,7 @@ def test_a_short_demo_runs_verifies_and_compares(tmp_path: Path) -> None:
     assert not (tmp_path / "home" / "demo" / "up.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)]
-)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_nothing_of_a_demo_is_left(tmp_path: Path, number: int, code: int) -> None:
     """Interrupted or killed while a job runs, its services, server and tasks end with it."""
     demo = start(tmp_path / "home")
