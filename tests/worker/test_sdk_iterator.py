@@ -435,14 +435,13 @@ def test_a_process_of_another_lease_is_turned_away(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         async with hosting(tmp_path) as host:
-            started = time.monotonic()
             spec = task(tmp_path, steps=9)
             process = await host.start("never granted", spec, script(tmp_path, ENDLESS))
             code, _, err = await ended(process)
             assert code == 1
             assert "WorkerError" in err
             assert "unknown_lease: lease 'never granted' of job 'j' is not out here" in err
-            assert time.monotonic() - started < 10.0
+            assert "did not answer" not in err
             assert host.socket.refusals == {"unknown_lease": 1}
 
     asyncio.run(scenario())
