@@ -16,24 +16,6 @@ from pathlib import Path
 SCRIPT = Path(__file__).with_name("led_job.py")
 
 
-class Leader:
-    """The test's end of a job's pipe."""
-
-    def __init__(self, pipe: Path) -> None:
-        os.mkfifo(pipe)
-        # For both ends, so that neither opening it nor writing to it waits for the job.
-        self._descriptor = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
-        self.command = shlex.join((sys.executable, str(SCRIPT), str(pipe)))
-
-    def let(self, steps: int) -> None:
-        """Let it train so many more steps."""
-        assert os.write(self._descriptor, b"." * steps) == steps, "the pipe has room"
-
-    def close(self) -> None:
-        """Let go of the pipe."""
-        os.close(self._descriptor)
-
-
 class Words:
     """Lines that a job writes into a pipe, for a test that waits for them."""
 
@@ -64,10 +46,36 @@ class Words:
         self._news.set()
 
 
+class Leader:
+    """The test's ends of a job's pipes."""
+
+    def __init__(self, folder: Path) -> None:
+        steps = folder / "steps"
+        os.mkfifo(steps)
+        # For both ends, so that neither opening it nor writing to it waits for the job.
+        self._descriptor = os.open(steps, os.O_RDWR | os.O_NONBLOCK)
+        self._words = Words(folder / "words")
+        pipes = (str(steps), str(self._words.pipe))
+        self.command = shlex.join((sys.executable, str(SCRIPT), *pipes))
+
+    def let(self, steps: int) -> None:
+        """Let it train so many more steps."""
+        assert os.write(self._descriptor, b"." * steps) == steps, "the pipe has room"
+
+    async def trained(self, steps: int) -> None:
+        """Wait until it has been at so many steps."""
+        await self._words.until("step", steps)
+
+    def close(self) -> None:
+        """Let go of the pipes."""
+        self._words.close()
+        os.close(self._descriptor)
+
+
 @contextmanager
 def led(folder: Path) -> Iterator[Leader]:
     """A job that is led."""
-    leader = Leader(folder / "steps")
+    leader = Leader(folder)
     try:
         yield leader
     finally:

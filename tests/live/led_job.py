@@ -1,4 +1,7 @@
-"""A job that trains as many steps as a test lets it: one for each byte in a pipe (``led.py``)."""
+"""A job that trains as many steps as a test lets it (``led.py``): one for each byte in a pipe.
+
+It says each in another pipe.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ def batches() -> Iterator[bytes]:
         yield step
 
 
-for _ in GavelIterator(
-    batches(), load=lambda path: Path(path).read_bytes(), save=lambda path: Path(path).touch()
-):
-    pass
+with Path(sys.argv[2]).open("w") as said:
+    for _ in GavelIterator(
+        batches(), load=lambda path: Path(path).read_bytes(), save=lambda path: Path(path).touch()
+    ):
+        print("step", file=said, flush=True)

@@ -62,8 +62,8 @@ def test_a_killed_worker_service_finds_its_tasks_again(tmp_path: Path) -> None:
                 cluster.start_workers("v100=1", **EMULATED)
                 await cluster.configure(round_s=LONG_S, plan_lead_s=LEAD_S)
                 await cluster.submit("job", steps=40.0, command=leader.command)
-                await cluster.until_count(TasksStarted, 1)
                 leader.let(20)
+                await leader.trained(20)
                 before = only_task(tmp_path)
                 cluster.kill("worker-a")
                 await restart(cluster, "worker-a")
@@ -105,7 +105,7 @@ def steps_told(cluster: Cluster) -> list[float]:
 
 
 def test_a_worker_cut_off_while_its_job_finishes(tmp_path: Path) -> None:
-    """Declared lost and its job requeued, it returns; no step is trained twice."""
+    """Away for longer than the lease, lost, its job requeued, it returns: no step is done twice."""
 
     async def run() -> None:
         with led(tmp_path) as leader:
@@ -113,13 +113,14 @@ def test_a_worker_cut_off_while_its_job_finishes(tmp_path: Path) -> None:
                 cluster.kill("mechanism")
                 cluster.start("mechanism", GAVEL_MECHANISM_UNREACHABLE_AFTER_S="1.5")
                 cluster.start_workers("v100=1", **EMULATED)
-                await cluster.configure(round_s=8.0, worker_lost_after_s=1.5)
+                await cluster.configure(round_s=6.0, worker_lost_after_s=7.0)
                 await cluster.submit("job", steps=40.0, command=leader.command)
-                await cluster.until_count(TasksStarted, 1)
+                leader.let(20)
+                await leader.trained(20)
                 task = only_task(tmp_path)
                 cluster.services["worker-a"].send_signal(signal.SIGSTOP)
-                # Were any lost, it would wait for more.
-                leader.let(40)
+                # Were any step lost, it would wait for more.
+                leader.let(20)
                 await until_ended(task)
                 await cluster.until_count(WorkerLost, 1)
                 await cluster.until_count(JobRequeued, 1)
