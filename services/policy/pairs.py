@@ -9,6 +9,7 @@ no more than 1 is left out: taking turns on the same workers gives both at least
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,7 +89,8 @@ def gather_with_pairs(problem: Problem) -> tuple[ClassArrays, Columns, dict[str,
     """
     pairs = np.array(list(problem.pairs), dtype=np.int64).reshape(-1, 2)
     shape = (len(pairs), 2, len(problem.worker_types))
-    speeds = np.array(list(problem.pairs.values()), dtype=float).reshape(shape)
+    numbers = chain.from_iterable(chain.from_iterable(problem.pairs.values()))
+    speeds = np.fromiter(numbers, dtype=float).reshape(shape)
     speeds = np.where(np.isfinite(speeds) & (speeds > 0).all(axis=1, keepdims=True), speeds, 0.0)
     running = speeds.any(axis=(1, 2))
     pairs, speeds = pairs[running], speeds[running]
@@ -111,8 +113,10 @@ def _kinds(problem: Problem, pairs: Ints, speeds: Floats) -> Floats:
         seen = np.zeros((len(looks), len(looks), 2 * speeds.shape[2]))
         seen[c, d] = speeds.reshape(len(speeds), -1)
         seen[d, c] = speeds[:, ::-1].reshape(len(speeds), -1)
-        _, ranks = np.unique(seen.reshape(len(looks), -1), axis=0, return_inverse=True)
-        kinds[sharing] = 1 + ranks.ravel()[place]
+        # Big-endian numbers >= 0 sort as their bytes do.
+        rows = [row.tobytes() for row in seen.astype(">f8")]
+        ranks = {row: rank for rank, row in enumerate(sorted(set(rows)))}
+        kinds[sharing] = 1 + np.array([ranks[row] for row in rows])[place]
     return kinds
 
 
@@ -122,8 +126,9 @@ def _columns(arrays: ClassArrays, pairs: Ints, speeds: Floats) -> Columns:
     backwards = pairs[:, 0] > pairs[:, 1]
     pairs = np.where(backwards[:, None], pairs[:, ::-1], pairs)
     speeds = np.where(backwards[:, None, None], speeds[:, ::-1], speeds)
-    _, once = np.unique(pairs, axis=0, return_index=True)
-    once = once[(pairs[once] >= 0).all(axis=1)]
+    numbers = np.where((pairs >= 0).all(axis=1), pairs @ [len(arrays.counts), 1], -1)
+    known, once = np.unique(numbers, return_index=True)
+    once = once[known >= 0]
     pairs, speeds = pairs[once], speeds[once]
     c, d = pairs.T
     possible = (arrays.scale_factors[c] == arrays.scale_factors[d]) & (
