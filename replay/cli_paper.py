@@ -25,7 +25,7 @@ _file: dict[str, Any] = {"exists": True, "readable": True}
 
 
 def paper(
-    target: Annotated[str, typer.Argument(metavar="|".join(TARGETS), help="What to regenerate.")],
+    target: Annotated[str, typer.Argument(help=f"One of {', '.join(TARGETS)}.")],
     full: Annotated[  # noqa: FBT002 - a flag of the command line
         bool, typer.Option("--full", help="As in the paper, hours; else scaled down, minutes.")
     ] = False,
@@ -119,7 +119,7 @@ def _write(made: Reproduction, folder: Path) -> list[str]:
     report = Report(
         title=made.title,
         subtitle=made.setting,
-        figures=[(f"{claim.what} (paper: {claim.paper})", claim.ours) for claim in made.claims],
+        figures=[(claim.what, f"{claim.ours} (paper: {claim.paper})") for claim in made.claims],
         pictures=made.pictures,
     )
     (folder / "index.html").write_text(page.render(report))

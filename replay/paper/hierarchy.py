@@ -135,8 +135,8 @@ def _static(speeds: Floats) -> Floats:
 
 
 def _pictures(first: Floats, aware: Floats, static: Floats) -> Sequence[Chart]:
-    times = [float(_STEPS * n) for n in range(len(first))]
-    names = [f"entity {n // _JOBS_EACH}, job {n % _JOBS_EACH}" for n in range(len(first))]
+    times = [float(_STEPS * n) for n in range(len(first) + 1)]
+    entities = [f"entity {n // _JOBS_EACH}" for n in range(len(first))]
     return [
         Chart(
             key="shares",
@@ -144,7 +144,13 @@ def _pictures(first: Floats, aware: Floats, static: Floats) -> Sequence[Chart]:
             x="time (steps)",
             y="fraction of effective throughput",
             lines=[
-                Line(name=name, x=times, y=first[:, n].tolist()) for n, name in enumerate(names)
+                Line(
+                    name=f"{entity}, job {n % _JOBS_EACH}",
+                    x=np.repeat(times, 2)[1:-1].tolist(),
+                    y=np.repeat(first[:, n], 2).tolist(),
+                    group=entity,
+                )
+                for n, entity in enumerate(entities)
             ],
             note="One draw. A band is a job, six to an entity; a job comes every four steps.",
             stacked=True,
@@ -156,8 +162,8 @@ def _pictures(first: Floats, aware: Floats, static: Floats) -> Sequence[Chart]:
             x="time (steps)",
             y="sum of thr / thr of equal allocation",
             lines=[
-                Line(name="hierarchical", x=times, y=aware.tolist(), style="step"),
-                Line(name="static partition", x=times, y=static.tolist(), style="step"),
+                Line(name=name, x=times, y=[*total.tolist(), float(total[-1])], style="step")
+                for name, total in (("hierarchical", aware), ("static partition", static))
             ],
         ),
     ]

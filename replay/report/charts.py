@@ -33,6 +33,8 @@ class Line:
     style: str = "line"
     #: What a point is, shown when it is pointed at.
     labels: Sequence[str] = ()
+    #: Lines of a group have one colour and one name in the legend.
+    group: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +131,18 @@ def log_ticks(values: Iterable[float]) -> list[float]:
     steps = (1, 2, 5) if len(decades) <= 3 else (1,)
     ticks = [step * 10.0**decade for decade in decades for step in steps]
     return [tick for tick in ticks if 0.7 * low <= tick <= 1.4 * high]
+
+
+def line_colours(lines: Sequence[Line]) -> list[str]:
+    """The colour of each line: its group's, or its own."""
+    groups = list(dict.fromkeys(line.group or line.name for line in lines))
+    return [colour_of(groups.index(line.group or line.name)) for line in lines]
+
+
+def first_of_group(lines: Sequence[Line]) -> list[bool]:
+    """Whether a line stands for its group in the legend."""
+    groups = [line.group or line.name for line in lines]
+    return [groups.index(group) == n for n, group in enumerate(groups)]
 
 
 def colour_of(index: int) -> str:

@@ -17,6 +17,8 @@ from replay.report.charts import (
     Report,
     Timeline,
     colour_of,
+    first_of_group,
+    line_colours,
     log_ticks,
     owners_in_order,
 )
@@ -111,7 +113,11 @@ def figure(picture: Picture) -> dict[str, Any]:
 
 
 def _chart(chart: Chart) -> dict[str, Any]:
-    data = [_line(line, index, chart) for index, line in enumerate(chart.lines)]
+    colours, firsts = line_colours(chart.lines), first_of_group(chart.lines)
+    data = [
+        _line(line, colour, chart) | {"showlegend": first}
+        for line, colour, first in zip(chart.lines, colours, firsts, strict=True)
+    ]
     if chart.diagonal:
         top = max((v for line in chart.lines for v in (*line.x, *line.y)), default=1.0)
         ends = {"x": [0, top], "y": [0, top], "mode": "lines", "hoverinfo": "skip"}
@@ -126,10 +132,9 @@ def _chart(chart: Chart) -> dict[str, Any]:
     return {"data": data, "layout": _LAYOUT | layout}
 
 
-def _line(line: Line, index: int, chart: Chart) -> dict[str, Any]:
-    colour = colour_of(index)
+def _line(line: Line, colour: str, chart: Chart) -> dict[str, Any]:
     trace: dict[str, Any] = {
-        "name": html.escape(line.name),
+        "name": html.escape(line.group or line.name),
         "x": line.x,
         "y": line.y,
         "mode": {"line": "lines", "marked": "lines+markers", "step": "lines"}.get(
@@ -139,7 +144,10 @@ def _line(line: Line, index: int, chart: Chart) -> dict[str, Any]:
         "marker": {"color": colour, "size": 6, "opacity": 0.6 if line.style == "points" else 1},
     }
     if chart.stacked:
-        trace["stackgroup"] = "one"
+        trace |= {"stackgroup": "one", "fillcolor": f"{colour}cc"}
+        trace |= {"line": {"color": "#fff", "width": 0.6}}
+    if line.group:
+        trace |= {"hovertext": html.escape(line.name), "legendgroup": html.escape(line.group)}
     if line.labels:
         trace |= {"text": _escaped(line.labels), "hovertemplate": "%{text}<br>%{x:.4g}, %{y:.4g}"}
     if line.low:

@@ -16,6 +16,8 @@ from replay.report.charts import (
     Picture,
     Timeline,
     colour_of,
+    first_of_group,
+    line_colours,
     log_ticks,
     owners_in_order,
 )
@@ -89,11 +91,18 @@ def _drawn(picture: Picture) -> Iterator[Any]:
 
 def _chart(axes: Axes, chart: Chart) -> None:
     if chart.stacked:
-        names, colours = zip(
-            *((n.name, colour_of(i)) for i, n in enumerate(chart.lines)), strict=True
-        )
         heights = [line.y for line in chart.lines]
-        axes.stackplot(chart.lines[0].x, *heights, labels=names, colors=colours, alpha=0.85)
+        firsts = zip(chart.lines, first_of_group(chart.lines), strict=True)
+        labels = [(line.group or line.name) if first else f"_{line.name}" for line, first in firsts]
+        axes.stackplot(
+            chart.lines[0].x,
+            *heights,
+            labels=labels,
+            colors=line_colours(chart.lines),
+            alpha=0.85,
+            edgecolor="white",
+            linewidth=0.3,
+        )
     else:
         for index, line in enumerate(chart.lines):
             _line(axes, line, index)
