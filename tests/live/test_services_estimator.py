@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from replay.live.picture import Picture
 from schemas.domain import PairThroughput, Throughput, ThroughputRow
 from schemas.events import (
     JobCancelled,
@@ -174,6 +175,12 @@ def test_a_job_nobody_knows_is_profiled_as_a_process_beside_others(tmp_path: Pat
             assert learned.row.job_type in {"wild", "job mystery"}
             truth = {cell.worker_type: cell.steps_per_s for cell in PAIRED[1].alone}
             assert rates(learned) == pytest.approx(truth, rel=0.3)
+            picture = Picture()
+            for record in cluster.records:
+                picture.take(record)
+            told = picture.estimate(picture.jobs["mystery"])
+            assert (told.source, told.job_class) == ("learned", learned.row.job_type)
+            assert (told.confidence, told.profiles) == (learned.confidence, {"measured": 4})
             assert not list((tmp_path / "checkpoints" / ".profiles").iterdir())
             assert not list((tmp_path / "worker-p" / "jobs").glob("*/*"))
             assert not tasks_under(tmp_path / "worker-p")
