@@ -15,6 +15,7 @@ from schemas.domain import TaskProgress
 from schemas.events import (
     DrainRequested,
     JobCancelled,
+    JobCompleted,
     JobFailed,
     ProgressReported,
     RoundScheduled,
@@ -87,6 +88,36 @@ def test_a_rank_that_fails_ends_those_on_other_hosts(tmp_path: Path) -> None:
             # One has failed; both are told to stop, long before the round ends.
             await cluster.until_count(TaskStopped, 3)
             assert not tasks_under(tmp_path)
+            await cluster.check_log()
+
+    asyncio.run(run())
+
+
+@pytest.mark.slow
+def test_a_gang_that_cannot_agree_goes_on_from_its_last_common_checkpoint(tmp_path: Path) -> None:
+    """The service of one host is killed as the lease ends: the other waits no longer than it may.
+
+    No step is agreed, no checkpoint of all ranks is made; the job starts over, and completes.
+    """
+    hasty = {**PATIENT, "GAVEL_WORKER_CHECKPOINT_GRACE_S": "4", "GAVEL_WORKER_TASKS": "emulated"}
+
+    async def run() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            for host in HOSTS:
+                cluster.start_workers("v100=1", host, **hasty)
+            await cluster.until_count(WorkerRegistered, len(HOSTS))
+            await cluster.configure(round_s=2.0)
+            await cluster.submit("j", 1400.0, scale_factor=2)
+            await cluster.until(lambda _: trains(cluster, "r1-0"))
+            first = cluster.events(RoundScheduled)[0].granted[0]
+            await cluster.order(DrainRequested(worker_id=first.worker_ids[0]))
+            await cluster.until(
+                lambda _: any("r1-0" in plan.ended for plan in cluster.events(RoundScheduled))
+            )
+            other = f"worker-{first.reporters[1].partition('.')[2]}"
+            cluster.kill(other)
+            cluster.restart(other)
+            await cluster.until_count(JobCompleted, 1)
             await cluster.check_log()
 
     asyncio.run(run())
