@@ -140,7 +140,17 @@ app.command(
     )
 )(compare)
 app.command(
-    epilog=examples(
+    epilog="A file of 12 cells:\n\n  "
+    + "\n  ".join(
+        (
+            r'policy = \["las", "las:agnostic"]',
+            r"jobs_per_h = \[2, 4]",
+            r"seed = \[0, 1, 2]",
+            'cluster = "v100=12,p100=12,k80=12"',
+        )
+    )
+    + "\n\n"
+    + examples(
         "gavel sweep experiment.toml", "gavel sweep experiment.toml --on dask=tcp://head:8786"
     )
 )(sweep)
