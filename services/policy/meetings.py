@@ -87,8 +87,8 @@ def rows_of_equals(
     problem: Problem, combinations: Sequence[Combination], units: Ints
 ) -> list[AllocationRow]:
     """Combinations with equal (combinations, worker types) units in one row; none without."""
-    order = np.lexsort((np.arange(len(units)), *-units.T[::-1]))
-    order = order[units[order].any(axis=1)]
+    order = np.flatnonzero(units.any(axis=1))
+    order = order[np.lexsort(-units[order].T[::-1])]
     if not len(order):
         return []
     ordered = units[order]

@@ -255,8 +255,9 @@ def _met_rows(
     """One combination may come from columns of several types."""
     if not len(first):
         return []
-    pairs = np.array([np.minimum(first, second), np.maximum(first, second)])
-    pairs, which = np.unique(pairs, axis=1, return_inverse=True)
-    of_pairs = np.zeros((pairs.shape[1], len(problem.worker_types)), dtype=np.int64)
-    np.add.at(of_pairs, (which.ravel(), types), units)
-    return pair_rows(problem, served, pairs[0], pairs[1], of_pairs)
+    places = int(max(first.max(), second.max())) + 1
+    numbers = np.minimum(first, second) * places + np.maximum(first, second)
+    numbers, which = np.unique(numbers, return_inverse=True)
+    of_pairs = np.zeros((len(numbers), len(problem.worker_types)), dtype=np.int64)
+    np.add.at(of_pairs, (which, types), units)
+    return pair_rows(problem, served, numbers // places, numbers % places, of_pairs)
