@@ -159,6 +159,7 @@ def _bars(axes: Axes, bars: Bars) -> None:
     axes.set_xticks(
         places, bars.groups, rotation=30 if long else 0, ha="right" if long else "center"
     )
+    axes.set_xlim(-0.75, max(2, len(bars.groups)) - 0.25)
     axes.grid(visible=False, axis="x")
     axes.set_ylabel(bars.y)
     axes.set_ylim(0, max(1e-9, 1.3 * float(bottom.max(initial=0.0))))

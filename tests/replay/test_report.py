@@ -286,6 +286,15 @@ def test_results_against_load(results: Results, tmp_path: Path) -> None:
     assert [line.name.split()[0] for line in fairness.lines] == ["las"]
 
 
+def test_series_are_compared_where_all_were_run(results: Results) -> None:
+    """A load that only one policy was run at is not the one that job times are shown at."""
+    rows = results.read().filter((pl.col("policy") == "las") | (pl.col("jobs_per_h") == 2.0))
+    jct = by_key(list(results_pictures.report_of(rows, "r").pictures))["jct"]
+    assert isinstance(jct, Chart)
+    assert jct.title.endswith("at 2 jobs/h")
+    assert len(jct.lines) == 2
+
+
 def test_where_time_goes_sums_to_the_jct(results: Results) -> None:
     """The parts of a bar are the average JCT."""
     rows = results.read().filter(pl.col("jobs_per_h") == 6.0)
