@@ -1,35 +1,45 @@
 """The index of a log file: snapshots beside it, so that one need not begin at the beginning.
 
-``LOG.snapshots`` holds what the cores, and the folds of a ``Moment`` beside them, have come to
-after every so many records and after the last. It is a cache: what does not fit the log, or was
-made by other code than this, is left alone, and the log is folded instead.
+``LOG.snapshots`` holds what the cores have come to after every so many records and after the last,
+and now and then, as they grow with the log, the folds of a ``Moment`` beside them. It is a cache:
+what does not fit the log, or was made by other code than this, is left alone, and the log is folded
+instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import cache
-from hashlib import blake2b
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 
-from replay.moment import Moment
+from replay.moment import Cores, Moment
+from replay.places import Place, places, read_from
+from schemas.decisions import Decision, Effect
+from schemas.events import AnyEvent, Event
 from schemas.record import Record
+from services.runtime.actor import Actor
 from services.runtime.file_log import read_log
 from services.runtime.snapshot import Snapshots, UnfitSnapshotError
 
 #: Records between two snapshots: so many have to be folded at most.
 EVERY = 2_500
+#: At most so many are of whole moments; in a longer log they are further apart.
+MOMENTS = 40
+#: What the snapshots of one log are called; the folder is its own.
+_NAME = "log"
 
 
-class _Place(msgspec.Struct, frozen=True, array_like=True):
-    """A snapshot's place in the log."""
+class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
+    """A place of the log with snapshots."""
 
-    seq: int
+    place: Place
     at: float
     #: Who had written by then, and so has a snapshot.
     actors: tuple[str, ...]
+    #: Whether there is one of the folds beside the cores too.
+    whole: bool
 
 
 class Index:
@@ -51,67 +61,147 @@ class Index:
             A file cannot be written.
         """
         moment = Moment(lambda: read_log(self._log, check=False))
-        places: list[_Place] = []
+        kept: dict[int, tuple[float, tuple[str, ...]]] = {}
+        #: Snapshots of whole moments, and how many records apart.
+        whole: set[int] = set()
+        apart = EVERY
         last: Record | None = None
         for record in read_log(self._log):
             moment.take(record)
-            if record.seq % EVERY == 0:
-                places.append(self._keep(moment, record))
-                progress(record.seq)
             last = record
-        if last is not None and last.seq % EVERY:
-            places.append(self._keep(moment, last))
-        if last is not None:
-            self._list.write_bytes(msgspec.json.encode(places))
-        return moment.world.last_seq
+            if record.seq % EVERY:
+                continue
+            kept[record.seq] = self._keep(moment, record)
+            if record.seq % apart == 0:
+                whole.add(self._keep_world(moment, record))
+            if len(whole) > MOMENTS:
+                apart *= 2
+                whole = self._thinned(moment, whole, apart)
+            progress(record.seq)
+        if last is None:
+            return 0
+        if last.seq not in kept:
+            kept[last.seq] = self._keep(moment, last)
+        if last.seq not in whole:
+            whole.add(self._keep_world(moment, last))
+        found = places(self._log, kept.keys())
+        listed = [
+            _Snapshot(found[seq], at, actors, seq in whole) for seq, (at, actors) in kept.items()
+        ]
+        self._list.write_bytes(msgspec.json.encode(listed))
+        return last.seq
 
     def moment(self, seq: int | None = None, until_s: float | None = None) -> Moment | None:
-        """The log at the newest snapshot that fits, no later than asked; None without one."""
-        fitting = [
-            place
-            for place in self._places()
-            if (seq is None or place.seq <= seq) and (until_s is None or place.at <= until_s)
-        ]
-        # Where two do not fit, the code has changed, and none will.
-        for place in fitting[-1:-3:-1]:
-            found = self._restored(place)
-            if found is not None:
-                return found
+        """The log at the newest whole snapshot that fits, no later than asked; None without one."""
+        for snapshot in self._fitting(seq, until_s, whole=True):
+            moment = Moment(lambda: read_log(self._log, check=False))
+            if self._fill(moment, snapshot):
+                return moment
         return None
 
-    def _places(self) -> list[_Place]:
+    def cores(
+        self,
+        seq: int | None = None,
+        until_s: float | None = None,
+        only: Collection[str] | None = None,
+    ) -> Cores | None:
+        """What services knew at the newest snapshot no later than asked; None without one.
+
+        ``only``: the services that are wanted, if not all.
+        """
+        for snapshot in self._fitting(seq, until_s):
+            cores = Cores(lambda: read_log(self._log, check=False), only)
+            if self._fill(cores, snapshot):
+                return cores
+        return None
+
+    def read(self, after: int) -> Iterator[Record]:
+        """The records after one, from the nearest place on; they are not checked."""
+        before = [each.place for each in self._listed() if each.place.seq <= after]
+        if not before:
+            yield from read_log(self._log, after=after, check=False)
+            return
+        place = max(before, key=lambda each: each.seq)
+        yield from (record for record in read_from(self._log, place) if record.seq > after)
+
+    def _fitting(
+        self, seq: int | None, until_s: float | None, *, whole: bool = False
+    ) -> Sequence[_Snapshot]:
+        """The newest two. Where both do not fit, the code or the log has changed, and none will."""
+        fitting = [
+            each
+            for each in self._listed()
+            if (seq is None or each.place.seq <= seq)
+            and (until_s is None or each.at <= until_s)
+            and (each.whole or not whole)
+        ]
+        return fitting[-1:-3:-1]
+
+    def _listed(self) -> list[_Snapshot]:
         try:
-            return msgspec.json.decode(self._list.read_bytes(), type=list[_Place])
+            return msgspec.json.decode(self._list.read_bytes(), type=list[_Snapshot])
         except (OSError, msgspec.MsgspecError):
             return []
 
-    def _keep(self, moment: Moment, record: Record) -> _Place:
-        for snapshots in self._snapshots(moment):
+    def _keep(self, moment: Moment, record: Record) -> tuple[float, tuple[str, ...]]:
+        for snapshots in self._of_cores(moment):
             snapshots.write(snapshots.take(record))
-        return _Place(record.seq, moment.world.now, tuple(moment.actors))
+        return moment.now, tuple(moment.actors)
 
-    def _restored(self, place: _Place) -> Moment | None:
-        moment = Moment(lambda: read_log(self._log, check=False))
-        for name in place.actors:
-            moment.join(name)
-        there = next(read_log(self._log, after=place.seq - 1, check=False), None)
+    def _keep_world(self, moment: Moment, record: Record) -> int:
+        snapshots = self._of_world(moment)
+        snapshots.write(snapshots.take(record))
+        return record.seq
+
+    def _thinned(self, moment: Moment, whole: set[int], apart: int) -> set[int]:
+        """Those that are so far apart; the others are dropped."""
+        kept = {seq for seq in whole if seq % apart == 0}
+        for seq in whole - kept:
+            self._of_world(moment).drop(seq)
+        return kept
+
+    def _fill(self, cores: Cores, snapshot: _Snapshot) -> bool:
+        """Fill fresh cores, or a fresh moment, from a snapshot; False if it does not fit."""
+        seq = snapshot.place.seq
+        there = next(read_from(self._log, snapshot.place), None)
+        for name in snapshot.actors:
+            cores.join(name)
+        of_world = [self._of_world(cores)] if isinstance(cores, Moment) else []
         try:
-            for snapshots in self._snapshots(moment):
-                snapshots.restore(snapshots.read(place.seq), there)
+            for snapshots in (*self._of_cores(cores), *of_world):
+                snapshots.restore(snapshots.read(seq), there)
         except UnfitSnapshotError:
-            return None
-        return moment
+            return False
+        cores.now, cores.last_seq = snapshot.at, seq
+        return True
 
-    def _snapshots(self, moment: Moment) -> Iterator[Snapshots]:
-        """One for each actor; the folds beside the cores go with the mechanism."""
-        for name, actor in moment.actors.items():
-            beside = moment.beside if name == "mechanism" else ()
-            yield Snapshots(self._folder, _version(), actor, beside, EVERY, keep=None)
+    def _of_cores(self, cores: Cores) -> Iterator[Snapshots]:
+        for actor in cores.actors.values():
+            yield Snapshots(self._folder, _NAME, actor, every=EVERY, keep=None)
+        bearer = _bearer("received", cores.last_seq)
+        yield Snapshots(self._folder, _NAME, bearer, (cores.received,), EVERY, keep=None)
+
+    def _of_world(self, moment: Moment) -> Snapshots:
+        bearer = _bearer("world", moment.last_seq)
+        return Snapshots(self._folder, _NAME, bearer, moment.beside, EVERY, keep=None)
 
 
-@cache
-def _version() -> str:
-    """Digest of the code of the folds beside the cores: another's snapshots do not fit."""
-    here = Path(__file__).parent
-    sources = (here / f"{name}.py" for name in ("world", "speeds", "underway", "moment"))
-    return blake2b(b"".join(map(Path.read_bytes, sources)), digest_size=8).hexdigest()
+class _Nothing:
+    """The core of folds that have none: a snapshot is an actor's."""
+
+    effects: ClassVar[tuple[type[Effect], ...]] = ()
+
+    @property
+    def handles(self) -> Collection[type[Event]]:
+        """See ``services.runtime.actor.Core``."""
+        return ()
+
+    def handle(self, event: AnyEvent, now: float) -> Sequence[Decision]:
+        """See ``services.runtime.actor.Core``."""
+        return ()
+
+
+def _bearer(name: str, seq: int) -> Actor:
+    actor = Actor(name, _Nothing())
+    actor.last_seq = seq
+    return actor

@@ -1,10 +1,10 @@
 """A log folded up to some record, and what becomes of it from there.
 
-``Moment`` is the fold: the production cores, what the cluster is in the midst of, and how the world
-outside has behaved. ``Onward`` puts copies of the cores into the driver, and under them a simulated
-cluster that continues where the log's stood: tasks that run have their progress, plans that are
-made are kept, timers that are set go off, what was asked for and is not done is done. One moment
-can go on many times, under one change or another; it stays as it is.
+``Cores`` folds what the services know. ``Moment`` folds also what the cluster is in the midst of,
+and how the world outside has behaved. ``Onward`` puts copies of the cores into the driver, and
+under them a simulated cluster that continues where the log's stood: tasks that run have their
+progress, plans that are made are kept, timers that are set go off, what was asked for and is not
+done is done. One moment can go on many times, under one change or another; it stays as it is.
 
 From an empty moment all is decided anew, on what comes from outside alone.
 """
@@ -12,16 +12,18 @@ From an empty moment all is decided anew, on what comes from outside alone.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 
 from replay.cluster import Cluster, Rates
 from replay.driver import Driver, Executor
+from replay.received import Received
 from replay.simulate import WORKER as SIMULATED_WORKER
 from replay.simulate import EstimatorExecutor, NoEffects, PolicyExecutor, Solver, cores
 from replay.speeds import Speeds
 from replay.underway import UnderWay
 from replay.world import Outside, World
+from schemas.decisions import Decision
 from schemas.events import JobSubmitted, WorkerRegistered
 from schemas.record import Draft, Record
 from schemas.subjects import WORKER, role
@@ -34,39 +36,77 @@ from services.worker.core import WorkerCore
 Read = Callable[[], Iterator[Record]]
 
 
-class Moment:
-    """A log up to some record; see the module.
+class Cores:
+    """What services know after some record of a log, and the time that jobs have received.
 
     Parameters
     ----------
     read : reads the log anew, for services that start late in it
+    only : the services that are wanted; None: all that have written by then
+    """
+
+    def __init__(self, read: Read = lambda: iter(()), only: Collection[str] | None = None) -> None:
+        self.now, self.last_seq = 0.0, 0
+        self.actors = {
+            name: Actor(name, make())
+            for name, make in cores().items()
+            if role(name) != WORKER and (only is None or name in only)
+        }
+        self.received = Received()
+        self._read = read
+        self._only = only
+
+    def take(self, record: Record) -> dict[str, Sequence[Decision]]:
+        """Fold the next record; {service: what it decides on it}, those left out that do nothing.
+
+        The position of a decision in its sequence is its ``index``.
+        """
+        name = record.actor
+        if name not in self.actors and is_service(name) and role(name) == WORKER:
+            self._start(record)
+        decided = {}
+        for each, actor in self.actors.items():
+            decisions = actor.fold(record)
+            if decisions:
+                decided[each] = decisions
+        self.received.take(record)
+        self.now, self.last_seq = max(self.now, record.at), record.seq
+        return decided
+
+    def join(self, name: str) -> Actor | None:
+        """One more worker service, which has folded nothing yet; None if it is not wanted."""
+        if name in self.actors or (self._only is not None and name not in self._only):
+            return None
+        self.actors[name] = Actor(name, WorkerCore(name))
+        return self.actors[name]
+
+    def _start(self, record: Record) -> None:
+        """A worker service writes for the first time: it has folded all that was there before."""
+        actor = self.join(record.actor)
+        if actor is not None:
+            for earlier in islice(self._read(), record.seq - 1):
+                actor.fold(earlier)
+
+
+class Moment(Cores):
+    """A log up to some record; see the module.
+
+    Parameters
+    ----------
+    read : see ``Cores``
     """
 
     def __init__(self, read: Read = lambda: iter(())) -> None:
+        super().__init__(read)
         self.world = World()
         self.under_way = UnderWay()
-        self.actors = {
-            name: Actor(name, make()) for name, make in cores().items() if role(name) != WORKER
-        }
-        self._read = read
 
-    def take(self, record: Record) -> None:
-        """Fold the next record."""
-        name = record.actor
-        if name not in self.actors and is_service(name) and role(name) == WORKER:
-            actor = self.join(name)
-            for earlier in islice(self._read(), record.seq - 1):
-                actor.fold(earlier)
-        for actor in self.actors.values():
-            actor.fold(record)
+    def take(self, record: Record) -> dict[str, Sequence[Decision]]:
+        """Fold the next record; see ``Cores``."""
+        decided = super().take(record)
         self.world.take(record)
         self.under_way.take(record)
-
-    def join(self, name: str) -> Actor:
-        """One more worker service, which has folded nothing yet."""
-        if name not in self.actors:
-            self.actors[name] = Actor(name, WorkerCore(name))
-        return self.actors[name]
+        return decided
 
     @property
     def beside(self) -> tuple[World, Speeds, UnderWay]:

@@ -161,9 +161,12 @@ class Snapshots:
             # One that claims to be newer is of another log of this name.
             kept = [seq, *self.seqs(at_most=seq - 1)][: self.keep]
             for other in set(self.seqs()) - set(kept):
-                # Another replica may have dropped it first.
-                self._path(other).unlink(missing_ok=True)
+                self.drop(other)
         return path
+
+    def drop(self, seq: int) -> None:
+        """Remove a snapshot; another replica may have done so first."""
+        self._path(seq).unlink(missing_ok=True)
 
     def seqs(self, at_most: int | None = None) -> list[int]:
         """Sequences there are snapshots of, the newest first."""
@@ -332,6 +335,11 @@ def _thawed_decisions(actor: Actor, frozen: _Actor) -> dict[OpenKey, Decision]:
         of_kind: Any = list[tuple[OpenKey, kinds[name]]]  # type: ignore[valid-type] # made here
         found.update((key, Run(effect)) for key, effect in _decode(of_kind, raw))
     return dict(sorted(found.items()))
+
+
+def state_of(fold: Any) -> dict[str, Any]:
+    """{attribute: value} of what the class of a core, or of another fold, declares as its state."""
+    return dict(zip(_declared(type(fold)), _state(fold), strict=True))
 
 
 def _state(fold: Any) -> tuple[Any, ...]:
