@@ -147,7 +147,8 @@ class _Filling:
                 return amount, worth
             amount = min(amount, affordable)
             worse = market.worst(self._needs(curve, amount), _MET)
-            if worse is None:
+            # The same prices again: what they miss by is the solver's rounding.
+            if worse is None or np.array_equal(worse, worth):
                 return amount, worth
             worth = worse
 
