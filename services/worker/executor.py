@@ -136,7 +136,7 @@ class WorkerExecutor:
         self._occupied: dict[str, set[str]] = {}
         #: {lease id: its wait for empty workers}
         self._starting: dict[str, asyncio.Task[None]] = {}
-        #: Stopped by order: no round that was planned before may run them.
+        #: Over, by order or by themselves: no round that was planned before may run them.
         self._forbidden: set[TaskKey] = set()
         #: Last rows of tasks that are over; the log may not have them yet.
         self._told: dict[TaskKey, TaskProgress] = {}
@@ -330,6 +330,7 @@ class WorkerExecutor:
                 self._begin(running.lease, running.spec, current, fresh=False)
             return
         del self._running[key]
+        self._forbidden.add(key)
         if not self._of(running.lease):
             self._vacate(running.lease)
         row = self._told[key] = self._row(running, ending.at_s)

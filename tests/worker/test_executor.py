@@ -275,6 +275,22 @@ def test_a_stopped_job_does_not_wait_and_is_not_started_again() -> None:
     assert rows(bench) == [()]
 
 
+def test_a_task_that_ends_after_the_plan_that_renews_it_is_not_started_again() -> None:
+    """The log does not have its end yet when the next round begins."""
+
+    async def work(bench: Bench) -> None:
+        bench.way_s = 10.0
+        async with asyncio.TaskGroup() as group:
+            group.create_task(bench.run(plan(1, lease("r1-0", ("j", 197.0)))))
+            await asyncio.sleep(195.0)
+            group.create_task(bench.run(plan(2, renewed=("r1-0",))))
+
+    bench = on_bench(work)
+    (stopped,) = bench.events(TaskStopped)
+    assert (stopped.reason, stopped.task.run_s) == ("completed", 98.5)
+    assert rows(bench) == [(), ()]
+
+
 @pytest.mark.parametrize(("total", "stopped_at_s"), [(50.0, 130.0), (1e6, 203.0)])
 def test_a_stop_that_crosses_the_task_s_own_end_repeats_its_figures(
     total: float, stopped_at_s: float
