@@ -13,8 +13,9 @@ from replay.moment import Moment
 from schemas.domain import UNCONSOLIDATED
 from schemas.events import AnyEvent, JobCompleted
 
-#: Records simulated at most; and more than that for each change that might help.
-_AHEAD, _MORE = 2_000, 200
+#: How far to look: records simulated times jobs that are there; and for each change that might
+#: help, how much further than without it.
+_AHEAD, _MORE = 100_000, 1.1
 
 
 class Likely(msgspec.Struct, kw_only=True):
@@ -108,7 +109,7 @@ def explain(moment: Moment, history: JobHistory) -> Explanation:
         if on.steps_per_s > 0 and on.registered
     }
     found.helps = what_helps(
-        moment, seen, sorted(usable), spec.scale_factor, at_most=seen.records + _MORE
+        moment, seen, sorted(usable), spec.scale_factor, at_most=int(_MORE * seen.looked_at)
     )
     return found
 

@@ -26,6 +26,8 @@ from schemas.record import Record
 from services.mechanism.core import MechanismCore
 from services.mechanism.planning import Ranking
 
+#: With fewer jobs a record costs no less.
+_FEW = 25
 _ENDINGS = (JobCompleted, JobFailed, JobCancelled, JobRejected)
 
 
@@ -45,6 +47,12 @@ class Future:
     #: Where the simulation stopped, s.
     seen_to_s: float = 0.0
     records: int = 0
+
+    @property
+    def looked_at(self) -> int:
+        """What it took to see so much, about in proportion to processor time."""
+        jobs = 0 if self.ranking is None else len(self.ranking.claims.jobs)
+        return self.records * max(_FEW, jobs)
 
     def ranked(self, ranking: Ranking) -> None:
         """Take in how a plan was come to."""
@@ -85,7 +93,7 @@ def future(
     moment : from where
     job_id : the job
     to_the_end : go on until it has ended; else, until it has a lease
-    at_most : records after which to give up
+    at_most : how far to look: records, times the jobs that are there (or ``_FEW``, if fewer)
     change : what is changed first
     said : what else is said at once
     """
@@ -106,7 +114,7 @@ def future(
     core.on_ranking = seen.ranked
 
     def enough() -> bool:
-        if seen.ends_s is not None or seen.records >= at_most:
+        if seen.ends_s is not None or seen.looked_at >= at_most:
             return True
         return not to_the_end and seen.starts_s is not None
 
@@ -135,7 +143,7 @@ def what_helps(
     before : the job's future without them; of one that runs already, without ``starts_s``
     worker_types : types to try
     number : workers more
-    at_most : records of each simulation
+    at_most : how far to look for each
     """
     of = "start" if before.ends_s is None or before.starts_s is not None else "end"
     found = []
