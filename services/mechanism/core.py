@@ -52,7 +52,6 @@ from schemas.events import (
     ProgressReported,
     RoundDue,
     RoundScheduled,
-    StopStepAgreed,
     StopStepProposed,
     TaskStopped,
     ThroughputEstimated,
@@ -334,16 +333,8 @@ class MechanismCore:
         return (*self._requeue(job_id, reason, now), *left, *self._arm(now))
 
     def _agree_stop(self, event: StopStepProposed, now: float) -> Sequence[Decision]:
-        iteration = self._leases.propose(event)
-        if iteration is None:
-            return ()
-        agreed = StopStepAgreed(
-            round_id=event.round_id,
-            lease_id=event.lease_id,
-            job_id=event.job_id,
-            iteration=iteration,
-        )
-        return (Emit(agreed),)
+        agreed = self._leases.propose(event)
+        return () if agreed is None else (Emit(agreed),)
 
     def _requeue(self, job_id: str, reason: str, now: float) -> Sequence[Decision]:
         """After a failure: again later, from the checkpoint, or never if it keeps failing."""

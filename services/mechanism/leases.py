@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from schemas.domain import Combination, Lease
-from schemas.events import StopStepProposed
+from schemas.events import StopStepAgreed, StopStepProposed
 
 
 @dataclass(slots=True)
@@ -69,8 +69,8 @@ class Leases:
         here = held is not None and job_id in held.running
         return held if here and held and reporter in held.lease.reporters[1:] else None
 
-    def propose(self, event: StopStepProposed) -> int | None:
-        """Take in where a service could have a gang stop; the agreed iteration, with the last.
+    def propose(self, event: StopStepProposed) -> StopStepAgreed | None:
+        """Take in where a service could have a gang stop; where all do, with the last.
 
         The highest is one that no rank anywhere is past. A service's first word counts: its ranks
         may have been told already what came of it.
@@ -84,7 +84,14 @@ class Leases:
         if event.reporter in said:
             return None
         said[event.reporter] = event.iteration
-        return max(said.values()) if len(said) == len(services) else None
+        if len(said) < len(services):
+            return None
+        return StopStepAgreed(
+            round_id=event.round_id,
+            lease_id=event.lease_id,
+            job_id=event.job_id,
+            iteration=max(said.values()),
+        )
 
     def stop(self, held: Held, job_id: str) -> None:
         """The job no longer runs under the lease; the lease ends with its last job."""
