@@ -208,7 +208,7 @@ def _passed_over(on: OnType) -> bool:
 
 def _behind(on: OnType) -> str:
     text = (
-        f"on {on.worker_type} ({on.workers} workers) its priority is {on.priority:g} and "
+        f"on {on.worker_type} (workers: {on.workers}) its priority is {on.priority:g} and "
         f"{on.before_it} claims come first"
     )
     if on.last_priority is None:
@@ -225,7 +225,7 @@ def _of_the_policy(case: Case) -> Iterator[Reason]:
     if total >= _FULL:
         yield Reason("note.all-its-time", f"its shares add up to {total:.3f} of its time")
     elif job_id in solved.bottlenecked:
-        yield Reason("note.bottlenecked", f"by policy {solved.policy}, no job with less")
+        yield Reason("note.bottlenecked", f"says {solved.policy}")
     if solved.prices:
         prices = ", ".join(f"{t}: {price:.4g}" for t, price in sorted(solved.prices.items()))
         yield Reason("note.price", f"in units of {solved.policy}'s objective: {prices}")

@@ -228,7 +228,7 @@ def test_a_job_behind_others_is_told_who_is_served_last_and_by_what() -> None:
     )
     text = said(found, "wait.behind")
     for on in found.types:
-        assert f"on {on.worker_type} ({on.workers} workers) its priority is" in text
+        assert f"on {on.worker_type} (workers: {on.workers}) its priority is" in text
         assert f"has {on.last_priority:g}" in text
         assert on.holders
 
