@@ -142,7 +142,8 @@ class Onward:
     ) -> None:
         world = moment.world
         to_come = [each.event for each in outside if isinstance(each.event, WorkerRegistered)]
-        everyone = {w.worker_id: w for w in (*world.workers.values(), *workers, *to_come)}
+        there = {w.worker_id: w for w in (*world.workers.values(), *workers)}
+        everyone = {w.worker_id: w for w in to_come} | there
         services = {*world.worker_services, *(w.reporter for w in everyone.values())}
         self.policy_executor = PolicyExecutor(solver)
         cluster = Cluster(
@@ -151,7 +152,7 @@ class Onward:
             load_s=load_s,
             save_s=save_s,
             taken_over=moment.under_way.taken_over(),
-            to_come=[worker.worker_id for worker in to_come],
+            to_come=everyone.keys() - there.keys(),
         )
         executors: dict[str, Executor] = {
             "estimator": EstimatorExecutor(),

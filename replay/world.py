@@ -25,6 +25,7 @@ from schemas.events import (
     ProgressReported,
     RoundScheduled,
     TaskStopped,
+    WorkerDisappeared,
     WorkerLost,
     WorkerRegistered,
     WorkerReturned,
@@ -106,6 +107,7 @@ class World:
             WorkerReturned: self._register,
             WorkerUnreachable: self._miss,
             WorkerLost: self._miss,
+            WorkerDisappeared: self._disappear,
             DrainRequested: self._drain,
             RoundScheduled: self._plan,
             ProgressReported: self._book_round,
@@ -122,10 +124,10 @@ class World:
             self.starts[record.actor] = record
             return
         came = Outside(record.at, record.seq, record.actor, event)
-        if isinstance(event, WorkerRegistered):
-            self.workers[event.worker_id] = event
-            self.first_seen.setdefault(event.worker_id, came)
-        elif not record.cause:
+        if isinstance(event, WorkerRegistered) and event.worker_id not in self.first_seen:
+            self.first_seen[event.worker_id] = came
+        elif not record.cause or isinstance(event, WorkerRegistered | WorkerDisappeared):
+            # What is there later on, and what no more, a service has found out by itself.
             self.outside.append(came)
         take = self._takes.get(type(event))
         if take is not None:
@@ -176,6 +178,8 @@ class World:
         self.failure = event
 
     def _register(self, event: WorkerRegistered | WorkerReturned) -> None:
+        if isinstance(event, WorkerRegistered):
+            self.workers[event.worker_id] = event
         draining = self.away.get(event.worker_id) == _DRAINED
         if isinstance(event, WorkerRegistered) or not draining:
             self.away.pop(event.worker_id, None)
@@ -184,6 +188,10 @@ class World:
         why = "lost" if isinstance(event, WorkerLost) else "unreachable"
         if self.away.get(event.worker_id) != _DRAINED:
             self.away[event.worker_id] = why
+
+    def _disappear(self, event: WorkerDisappeared) -> None:
+        self.workers.pop(event.worker_id, None)
+        self.away[event.worker_id] = "disappeared"
 
     def _drain(self, event: DrainRequested) -> None:
         for worker in self.workers.values():

@@ -14,13 +14,18 @@ from typer.testing import CliRunner, Result
 
 from replay.cli import app
 from replay.modes import MODES
-from replay.simulate import Simulation, build_workers
+from replay.simulate import WORKER, Simulation, build_workers
 from replay.summary import Summary
 from replay.traces.tables import builtin_table
 from replay.whatif import Answer, what_if
 from replay.whatif_change import Change, WhatIfError
 from schemas.domain import Entity, JobSpec
-from schemas.events import ClusterConfigured, DrainRequested, JobCompleted
+from schemas.events import (
+    ClusterConfigured,
+    DrainRequested,
+    JobCompleted,
+    WorkerDisappeared,
+)
 from schemas.record import Record
 from services.runtime.log import MemoryLog
 from tests.live.shells import export
@@ -106,6 +111,23 @@ def test_unchanged_from_a_record_on_it_is_the_recorded_outcome_too(share: float)
     """From the middle of the log as from its start."""
     answer = ask(Change(), at=int(share * len(log())))
     assert answer.unchanged.jobs == answer.recorded.jobs
+
+
+def test_a_worker_that_disappears_and_is_back_does_so_again() -> None:
+    """What services find out for themselves comes from outside as well."""
+    simulation = Simulation(
+        MemoryLog(), config(), build_workers(CLUSTER, {}, {}), builtin_table(), jobs(), load_s=5.0
+    )
+    gone = WorkerDisappeared(worker_id="v100-0", reporter=WORKER)
+    simulation.driver.submit(130.0, WORKER, gone)
+    back = next(w for w in build_workers(CLUSTER, {}, {}) if w.worker_id == "v100-0")
+    simulation.driver.submit(410.0, WORKER, back)
+    simulation.run()
+    records = tuple(records_of(simulation.driver))
+    assert any(isinstance(record.event, WorkerDisappeared) for record in records)
+    for at in (0, len(records) // 4, len(records) // 2):
+        answer = ask(Change(), at, records)
+        assert answer.unchanged.jobs == answer.recorded.jobs
 
 
 def test_noise_comes_back_as_the_mean_that_was_measured() -> None:
