@@ -25,6 +25,7 @@ A line of JSON (``Header``), and behind it the state as MessagePack::
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -147,7 +148,8 @@ class Snapshots:
         seq = _parts(content)[0].seq
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._path(seq)
-        unfinished = path.with_suffix(f".{os.getpid()}")
+        # Another replica may write the same at this moment, from another host.
+        unfinished = path.with_suffix(f".{secrets.token_hex(4)}")
         try:
             descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, for its mode
