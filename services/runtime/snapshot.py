@@ -13,7 +13,7 @@ that make up its state (``_jobs: dict[str, Job]``); what it does not (tables of 
 msgspec knows them, and numpy arrays; a core names the effects it asks for in ``effects``. Nothing
 here knows any core. No pickle: reading a snapshot makes values of the declared types, or fails.
 
-Two attributes that share one mutable value share it no longer after; a fold has no such pairs.
+Two attributes that share one value have one each after: a fold changes none that it shares.
 
 The file
 --------
