@@ -25,11 +25,19 @@ from schemas.events import WorkerRegistered
 from schemas.subjects import is_safe_name
 from services.worker.devices import Accelerators
 from services.worker.hands import Counts, Ending, Profile
-from services.worker.launch import FOLDER_VARIABLE, Launcher, LaunchError, Settings
-from services.worker.lease_socket import Agreeable, LeaseSocket, Logger, Report
+from services.worker.launch import Launcher, LaunchError, Settings
+from services.worker.lease_socket import Agreeable, Gone, LeaseSocket, Logger, Report
 from services.worker.measuring import Profiler
-from services.worker.ranks import Done, Error, Stopped
+from services.worker.ranks import Done, Error, Hello, Stopped
 from services.worker.resume import newest_checkpoint
+from services.worker.system import (
+    end_all,
+    exit_code,
+    gone,
+    kill_group,
+    leads_session,
+    tasks_under,
+)
 from services.worker.task_log import cut, last_line
 from services.worker.view import LogView
 
@@ -38,6 +46,8 @@ _LOOK_EVERY_S = 1.0
 _RESTORED_WITHIN_S = 8.0
 #: Ranks are useless without each other: how long the others may go on when one has failed.
 _WITHOUT_ONE_S = 2.0
+#: How long what was killed may take to be gone, and its last words to be read.
+_GONE_WITHIN_S = 5.0
 #: A lead for what happens around saving, and for the ranks of a gang to meet at one step.
 _STOP_LEAD_S, _MEETING_S = 0.1, 2.2
 
@@ -99,7 +109,7 @@ class ProcessHands:
         await self._tools.socket.open()
         for folder, found in tasks_under(self._tools.settings.folder / "jobs").items():
             self._left[folder.name, folder.parent.name] = {
-                rank: pid for pid, rank in found.items() if _leads_session(pid)
+                rank: pid for pid, rank in found.items() if leads_session(pid)
             }
 
     async def close(self, *, leave_tasks: bool) -> None:
@@ -131,7 +141,7 @@ class ProcessHands:
             del self._left[key]
         for folder, found in tasks_under(self._tools.settings.folder / "jobs").items():
             if found and not known(folder.name, folder.parent.name):
-                _end_all(folder)
+                end_all(folder)
 
     def start(
         self, lease: Lease, spec: TaskSpec, starts_at_s: float, ends_at_s: float, *, fresh: bool
@@ -147,7 +157,7 @@ class ProcessHands:
         left = self._left.pop(key, None)
         if left is not None and left.keys() != set(ranks):
             # What has lost a part of itself is of no use.
-            _end_all(task.folder)
+            end_all(task.folder)
             left = None
         task.begin(left or {})
         return task
@@ -202,6 +212,11 @@ class ProcessTask:
         self._codes: dict[int, int | None] = {}
         self._done: set[int] = set()
         self._stopped: set[int] = set()
+        #: Ranks whose connections are open; set while there are none.
+        self._speaking: set[int] = set()
+        self._heard_out = asyncio.Event()
+        self._heard_out.set()
+        self._concluding: asyncio.Task[None] | None = None
         self._checkpoints = Path()
         self._spoke = False
         self._stopping = False
@@ -230,15 +245,16 @@ class ProcessTask:
 
     def begin(self, left: Mapping[int, int]) -> None:
         """Take over what runs already, or start; a start that fails is an ending."""
+        now = self._tools.now()
         if not self._safely_named:
-            self._end("failed", f"{self._key} are no names of a lease and a job")
+            self._end("failed", now, f"{self._key} are no names of a lease and a job")
             return
         try:
             spec = self._tools.launcher.with_checkpoint_dir(self.spec)
         except LaunchError as error:
-            self._end("failed", str(error))
+            self._end("failed", now, str(error))
             return
-        ends_in_s = max(0.0, self._ends_at_s - self._tools.now())
+        ends_in_s = max(0.0, self._ends_at_s - now)
         self._tools.socket.expect(self.lease.lease_id, spec, self._ranks, ends_in_s)
         self._checkpoints = Path(spec.checkpoint_dir)
         if left:
@@ -249,11 +265,11 @@ class ProcessTask:
         steps, complete = newest_checkpoint(self._checkpoints, self.lease.lease_id)
         if complete:
             self._counts = Counts(self.spec.total_steps, self.spec.total_steps)
-            self._end("completed")
+            self._end("completed", now)
         elif ends_in_s <= 0:
             saved = max(steps, self._counts.saved_steps)
             self._counts = Counts(max(saved, self._counts.steps), saved)
-            self._end("stopped")
+            self._end("stopped", now)
         else:
             self._launch(spec)
 
@@ -269,9 +285,9 @@ class ProcessTask:
                 self._watch(rank, launcher.launch(self.lease, spec, rank, self._ranks))
         except (LaunchError, OSError) as error:
             for pid in self._pids.values():
-                _kill_group(pid, signal.SIGKILL)
+                kill_group(pid, signal.SIGKILL)
             self._pids.clear()
-            self._end("failed", str(error))
+            self._end("failed", self._tools.now(), str(error))
 
     def _watch(self, rank: int, pid: int) -> None:
         try:
@@ -285,7 +301,7 @@ class ProcessTask:
         def ended() -> None:
             loop.remove_reader(descriptor)
             os.close(descriptor)
-            self._exited(rank, _exit_code(pid))
+            self._exited(rank, exit_code(pid))
 
         loop.add_reader(descriptor, ended)
 
@@ -296,14 +312,23 @@ class ProcessTask:
         message = report.message
         self._spoke = True
         self._note_counts()
-        if isinstance(message, Done) and report.rank is not None:
-            self._done.add(report.rank)
-        elif isinstance(message, Stopped) and report.rank is not None:
-            self._stopped.add(report.rank)
-        elif isinstance(message, Error):
+        if isinstance(message, Error):
             self._error = message.text
         elif isinstance(message, Agreeable) and self._stopping:
             (self._propose or self.stop_at)(message.iteration)
+        if report.rank is None:
+            return
+        if isinstance(message, Done):
+            self._done.add(report.rank)
+        elif isinstance(message, Stopped):
+            self._stopped.add(report.rank)
+        elif isinstance(message, Hello):
+            self._speaking.add(report.rank)
+            self._heard_out.clear()
+        elif isinstance(message, Gone):
+            self._speaking.discard(report.rank)
+            if not self._speaking:
+                self._heard_out.set()
 
     def _note_counts(self) -> None:
         said, before = self._tools.socket.steps(*self._key), self._counts
@@ -329,29 +354,40 @@ class ProcessTask:
                 loop = asyncio.get_running_loop()
                 loop.call_later(_WITHOUT_ONE_S, self._signal, signal.SIGKILL)
             return
-        if not self._end_by_word():
-            self._end_by_disk()
+        self._concluding = asyncio.ensure_future(self._conclude(self._tools.now()))
 
-    def _end_by_word(self) -> bool:
+    async def _conclude(self, at_s: float) -> None:
+        """Its processes have exited: end what they have forked, hear out what they have said."""
+        with suppress(TimeoutError):
+            # Not for ever: one may hang in a driver.
+            async with asyncio.timeout(_GONE_WITHIN_S):
+                for pid in end_all(self.folder):
+                    await gone(pid)
+                # Nobody is left to hold a connection open, but the last word may be unread.
+                await self._heard_out.wait()
+        if not self._end_by_word(at_s):
+            self._end_by_disk(at_s)
+
+    def _end_by_word(self, at_s: float) -> bool:
         if self._done >= set(self._codes):
             total = self.spec.total_steps
             counts = self._counts
             self._counts = Counts(total, total, counts.load_s, counts.save_s)
-            self._end("completed")
+            self._end("completed", at_s)
             return True
         if self._stopping or self._stopped >= set(self._codes):
-            self._end("stopped")
+            self._end("stopped", at_s)
             return True
         return False
 
-    def _end_by_disk(self) -> None:
+    def _end_by_disk(self, at_s: float) -> None:
         """Left without a word that we have heard: what it has put on disk, and how it ended."""
         steps, complete = newest_checkpoint(self._checkpoints, self.lease.lease_id)
         if steps > self._counts.saved_steps:
             counts = self._counts
             self._counts = Counts(max(steps, counts.steps), steps, counts.load_s, counts.save_s)
         if complete:
-            self._end("completed")
+            self._end("completed", at_s)
             return
         code = next((c for c in self._codes.values() if c), self._codes[min(self._codes)])
         detail = self._error or last_line(self.folder / f"rank-{min(self._codes)}.log")
@@ -362,16 +398,16 @@ class ProcessTask:
             )
         elif code is None:
             detail = f"it ended while the worker service was away; its last line: {detail!r}"
-        self._end("failed", detail, code)
+        self._end("failed", at_s, detail, code)
 
-    def _end(self, reason: str, detail: str = "", code: int | None = None) -> None:
-        self.ending.set_result(Ending(reason, self._tools.now(), code, detail))
+    def _end(self, reason: str, at_s: float, detail: str = "", code: int | None = None) -> None:
+        self.ending.set_result(Ending(reason, at_s, code, detail))
 
     def forget(self) -> None:
         """Nothing of it runs any more, nor shall anything that it has forked."""
         with suppress(KeyError):
             self._tools.socket.forget(*self._key)
-        _end_all(self.folder)
+        end_all(self.folder)
 
     def cut_logs(self) -> None:
         """Keep the newest part of what it prints; takes a while."""
@@ -435,53 +471,4 @@ class ProcessTask:
 
     def _signal(self, number: int) -> None:
         for pid in tuple(self._pids.values()):
-            _kill_group(pid, number)
-
-
-def tasks_under(folder: Path) -> dict[Path, dict[int, int]]:
-    """{task's folder: {pid: rank}} of all processes of tasks whose folders lie under ``folder``."""
-    found: dict[Path, dict[int, int]] = {}
-    prefix = os.fsencode(folder.absolute())
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdecimal():
-            continue
-        try:
-            environment = Path(entry.path, "environ").read_bytes().split(b"\0")
-        except OSError:
-            # Gone meanwhile, or somebody else's.
-            continue
-        parted = (pair.partition(b"=") for pair in environment)
-        values = {name: value for name, _, value in parted}
-        named = values.get(FOLDER_VARIABLE.encode(), b"")
-        if named == prefix or named.startswith(prefix + b"/"):
-            rank = int(values.get(b"GAVEL_RANK", b"0"))
-            found.setdefault(Path(os.fsdecode(named)), {})[int(entry.name)] = rank
-    return found
-
-
-def _exit_code(pid: int) -> int | None:
-    """How an ended process ended; None if it is not our child."""
-    try:
-        _, status = os.waitpid(pid, 0)
-    except ChildProcessError:
-        return None
-    return os.waitstatus_to_exitcode(status)
-
-
-def _kill_group(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
-
-
-def _end_all(folder: Path) -> None:
-    """End every process of a task, in whatever session it is."""
-    for pid in tasks_under(folder).get(folder, ()):
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
-
-
-def _leads_session(pid: int) -> bool:
-    try:
-        return os.getsid(pid) == pid
-    except ProcessLookupError:
-        return False
+            kill_group(pid, number)

@@ -27,7 +27,7 @@ from schemas.events import (
 from schemas.record import Record
 from services.runtime.embedded import EmbeddedServer
 from services.runtime.jetstream import JetStreamLog
-from services.worker.processes import tasks_under
+from services.worker.system import tasks_under
 from tests.live.servers import MAX_BYTES
 from tests.live.shells import Outsider, export
 from tests.simulation.invariants import violations

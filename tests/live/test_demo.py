@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from services.worker.processes import tasks_under
+from services.worker.system import tasks_under
 from tests.live.cluster import ROOT
 
 pytestmark = pytest.mark.live

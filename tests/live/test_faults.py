@@ -24,7 +24,7 @@ from schemas.events import (
     WorkerRegistered,
 )
 from services.runtime.embedded import EmbeddedServer
-from services.worker.processes import tasks_under
+from services.worker.system import tasks_under
 from tests.live.cluster import CONTROLLERS, PATIENCE_S, Cluster, running_cluster
 
 pytestmark = pytest.mark.live

@@ -28,7 +28,7 @@ from schemas.events import (
     WorkerRegistered,
     WorkerReturned,
 )
-from services.worker.processes import tasks_under
+from services.worker.system import tasks_under
 from tests.live.cluster import Cluster, running_cluster
 from tests.live.led import Words, led, until_ended
 
@@ -140,6 +140,26 @@ async def granted(cluster: Cluster, number: int) -> Lease:
 
     await cluster.until(lambda _: len(leases()) > number)
     return leases()[number]
+
+
+def test_a_lease_that_ends_while_its_service_stands_still(tmp_path: Path) -> None:
+    """Unheard, the task saves and leaves; that is no failure, and it goes on from there."""
+
+    async def run() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            cluster.start_workers("v100=1", **EMULATED)
+            await cluster.configure(round_s=2.0)
+            await cluster.submit("job", steps=600.0)
+            await cluster.until(lambda _: any(steps_told(cluster)))
+            task = only_task(tmp_path)
+            cluster.services["worker-a"].send_signal(signal.SIGSTOP)
+            await until_ended(task)
+            cluster.services["worker-a"].send_signal(signal.SIGCONT)
+            await cluster.until_count(JobCompleted, 1)
+            await cluster.check_log()
+            assert {event.reason for event in cluster.events(TaskStopped)} == {"completed"}
+
+    asyncio.run(run())
 
 
 #: Its first save is whole; in the second it stands still, half written.

@@ -24,7 +24,7 @@ from schemas.events import (
     TaskStopped,
     WorkerRegistered,
 )
-from services.worker.processes import tasks_under
+from services.worker.system import tasks_under
 from tests.live.cluster import ROOT, Cluster, running_cluster
 
 pytestmark = pytest.mark.live

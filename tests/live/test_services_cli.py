@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from services.worker.processes import tasks_under
+from services.worker.system import tasks_under
 
 pytestmark = pytest.mark.live
 

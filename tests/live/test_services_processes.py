@@ -19,7 +19,7 @@ from schemas.events import (
     RoundScheduled,
     TaskStopped,
 )
-from services.worker.processes import tasks_under
+from services.worker.system import tasks_under
 from services.worker.task_log import MOST_BYTES
 from tests.live.cluster import CLASS, Cluster, running_cluster
 from tests.live.shells import Outsider
