@@ -169,7 +169,7 @@ def check(settings: Settings) -> Settings:
     ConfigError
         One does not.
     """
-    log, service, worker = settings.log, settings.service, settings.worker
+    log, service = settings.log, settings.service
     wrong = [
         (not is_safe_name(log.cluster), "log.cluster", log.cluster, "letters, digits, '_', '-'"),
         (not log.servers, "log.servers", log.servers, "one URL or more"),
@@ -205,6 +205,17 @@ def check(settings: Settings) -> Settings:
             settings.mechanism.unreachable_after_s,
             "seconds above 0",
         ),
+        *_of_worker(settings.worker),
+    ]
+    for is_wrong, key, value, right in wrong:
+        if is_wrong:
+            raise ConfigError(f"{key} is {value!r}, must be {right}")
+    return settings
+
+
+def _of_worker(worker: WorkerSettings) -> list[tuple[bool, str, object, str]]:
+    """(whether it is wrong, key, value, what would be right) of a worker service's settings."""
+    return [
         (
             bool(worker.name) and not is_safe_name(worker.name),
             "worker.name",
@@ -235,10 +246,6 @@ def check(settings: Settings) -> Settings:
             )
         ),
     ]
-    for is_wrong, key, value, right in wrong:
-        if is_wrong:
-            raise ConfigError(f"{key} is {value!r}, must be {right}")
-    return settings
 
 
 class _Where:
