@@ -25,9 +25,9 @@ def test_who_blocks_the_loop_is_counted() -> None:
             await asyncio.sleep(0)
         in_pieces = pulse.blocked_s
         _work(0.2)
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # some beats
         assert in_pieces < 0.1
-        assert 0.15 < pulse.blocked_s < 0.3
+        assert 0.18 < pulse.blocked_s < 0.25
         beating.cancel()
 
     asyncio.run(main())
