@@ -10,8 +10,10 @@ from __future__ import annotations
 import functools
 import math
 import random
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import msgspec
 
@@ -82,11 +84,22 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """A task that ends by itself and undone, once its job has held workers for so long."""
+
+    after_s: float
+    reason: str
+    exit_code: int | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TakenOver:
     """A cluster in the midst of its work, as a log shows it; see ``replay/underway.py``."""
 
-    #: {job id: steps in its newest checkpoint}
+    #: {job id: steps in its newest checkpoint}, {job id: seconds that it has held workers}
     saved: Mapping[str, float] = field(default_factory=dict)
+    held_s: Mapping[str, float] = field(default_factory=dict)
     #: (lease id, job id) complete or stopped by order.
     over: Collection[tuple[str, str]] = ()
     #: {lease id: its tasks}
@@ -147,6 +160,7 @@ class Cluster:
         logarithm), as ``seed`` has it
     taken_over : what it did before, if it goes on from somewhere
     to_come : ids of workers that are not there to be detected yet
+    failures : {job id: its failures, the first first}; rounds of whole steps have none
     """
 
     def __init__(
@@ -160,6 +174,7 @@ class Cluster:
         seed: int = 0,
         taken_over: TakenOver | None = None,
         to_come: Collection[str] = (),
+        failures: Mapping[str, Sequence[Failure]] = MappingProxyType({}),
     ) -> None:
         before = taken_over or TakenOver()
         self._noise = noise
@@ -172,6 +187,8 @@ class Cluster:
         self._tasks: dict[str, _Task] = {}
         #: {job id: steps in its newest checkpoint}
         self._saved = dict(before.saved)
+        self._held_s = dict(before.held_s)
+        self._failures = {job_id: deque(of_job) for job_id, of_job in failures.items()}
         #: {lease id: last round known to hold it}
         self._held_to_round: dict[str, int] = {}
         #: (lease id, job id) complete or stopped by order: no round planned before may run them.
@@ -304,31 +321,60 @@ class Cluster:
         return task
 
     def _foresee(self, task: _Task) -> None:
-        """Report each job that will be complete within the round, when it will be."""
+        """Report each job that will be complete, or fail, within the round, when it will."""
         for job_id in task.steps:
-            finish_s = task.finish_s(job_id)
-            if finish_s <= task.effect.ends_at_s:
-                finish = functools.partial(self._finish, task, job_id, task.version, finish_s)
-                task.round.report(finish_s, task.round.next_n(), finish)
+            ends_s, ends = task.finish_s(job_id), self._finish
+            failures = self._failures.get(job_id)
+            if failures:
+                left_s = failures[0].after_s - self._held_s.get(job_id, 0.0)
+                fails_s = max(task.since_s, task.effect.starts_at_s + left_s)
+                if fails_s < ends_s:
+                    ends_s, ends = fails_s, self._fail
+            if ends_s <= task.effect.ends_at_s:
+                end = functools.partial(ends, task, job_id, task.version, ends_s)
+                task.round.report(ends_s, task.round.next_n(), end)
 
     def _finish(self, task: _Task, job_id: str, version: int, now: float) -> AnyEvent | None:
         lease_id = task.lease.lease_id
         if self._tasks.get(lease_id) is not task or task.version != version:
             return None
-        task.advance(now)
         total = task.specs[job_id].total_steps
-        del task.steps[job_id]
-        self._over.add((lease_id, job_id))
         self._saved[job_id] = total
-        if task.steps:
-            task.set_rates(self._placed_speeds)
-            self._foresee(task)
-        else:
-            self._forget(lease_id)
+        self._leave(task, job_id, now)
         run_s = now - task.effect.starts_at_s
         load_s = max(0.0, task.ready_s - task.effect.starts_at_s)
         row = TaskProgress(lease_id, job_id, total, total, run_s, load_s)
         return TaskStopped(reporter=task.effect.reporter, task=row, reason="completed")
+
+    def _fail(self, task: _Task, job_id: str, version: int, now: float) -> AnyEvent | None:
+        lease_id = task.lease.lease_id
+        if self._tasks.get(lease_id) is not task or task.version != version:
+            return None
+        failure = self._failures[job_id].popleft()
+        steps = self._leave(task, job_id, now)
+        run_s = now - task.effect.starts_at_s
+        self._held_s[job_id] = self._held_s.get(job_id, 0.0) + run_s
+        load_s = min(run_s, max(0.0, task.ready_s - task.effect.starts_at_s))
+        saved = self._saved.get(job_id, 0.0)
+        return TaskStopped(
+            reporter=task.effect.reporter,
+            task=TaskProgress(lease_id, job_id, steps, saved, run_s, load_s),
+            reason=failure.reason,
+            exit_code=failure.exit_code,
+            detail=failure.detail,
+        )
+
+    def _leave(self, task: _Task, job_id: str, now: float) -> float:
+        """A job runs no more under the lease; who shared its workers goes on alone. Its steps."""
+        task.advance(now)
+        steps = task.steps.pop(job_id)
+        self._over.add((task.lease.lease_id, job_id))
+        if task.steps:
+            task.set_rates(self._placed_speeds)
+            self._foresee(task)
+        else:
+            self._forget(task.lease.lease_id)
+        return steps
 
     def _end(self, effect: RunRound) -> AnyEvent:
         """The round's last word; whoever is not known to go on has saved and stopped by now."""
@@ -346,6 +392,7 @@ class Cluster:
             for job_id, steps in task.steps.items():
                 if ends:
                     self._saved[job_id] = steps
+                self._held_s[job_id] = self._held_s.get(job_id, 0.0) + round_s
                 saved = self._saved.get(job_id, 0.0)
                 row = TaskProgress(lease.lease_id, job_id, steps, saved, round_s, load_s, save_s)
                 rows.append(row)
@@ -422,14 +469,9 @@ class Cluster:
         run_s = 0.0
         saved = steps = self._saved.get(effect.job_id, 0.0)
         if task is not None and effect.job_id in task.steps:
-            task.advance(now)
-            steps = task.steps.pop(effect.job_id)
+            steps = self._leave(task, effect.job_id, now)
             run_s = max(0.0, now - task.effect.starts_at_s)
-            if task.steps:
-                task.set_rates(self._placed_speeds)
-                self._foresee(task)
-            else:
-                self._forget(effect.lease_id)
+            self._held_s[effect.job_id] = self._held_s.get(effect.job_id, 0.0) + run_s
         row = TaskProgress(effect.lease_id, effect.job_id, steps, saved, run_s)
         stopped = TaskStopped(reporter=effect.reporter, task=row, reason="cancelled")
         self._stopped[key] = stopped

@@ -12,10 +12,11 @@ From an empty moment all is decided anew, on what comes from outside alone.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from types import MappingProxyType
 
-from replay.cluster import Cluster, Rates
+from replay.cluster import Cluster, Failure, Rates
 from replay.driver import Driver, Executor
 from replay.received import Received
 from replay.simulate import WORKER as SIMULATED_WORKER
@@ -124,6 +125,7 @@ class Onward:
     load_s, save_s : checkpoint seconds
     outside : what is still to come from outside, in order
     workers : accelerators that are there besides those that have registered
+    failures : {job id: its failures still to come}
     solver : what answers solves
     observers : called with every record that comes of it
     """
@@ -137,6 +139,7 @@ class Onward:
         save_s: float,
         outside: Sequence[Outside] = (),
         workers: Sequence[WorkerRegistered] = (),
+        failures: Mapping[str, Sequence[Failure]] = MappingProxyType({}),
         solver: Solver = carry_out,
         observers: Iterable[Callable[[Record], None]] = (),
     ) -> None:
@@ -153,6 +156,7 @@ class Onward:
             save_s=save_s,
             taken_over=moment.under_way.taken_over(),
             to_come=everyone.keys() - there.keys(),
+            failures=failures,
         )
         executors: dict[str, Executor] = {
             "estimator": EstimatorExecutor(),

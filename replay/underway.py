@@ -51,6 +51,8 @@ class UnderWay:
     """Folds records into what runs, and what is saved."""
 
     _saved: dict[str, float]
+    #: {job id: seconds that it has held workers}
+    _held_s: dict[str, float]
     #: (lease id, job id) of leases still out under which the job runs no more.
     _over: dict[tuple[str, str], None]
     _out: dict[str, _Out]
@@ -61,7 +63,7 @@ class UnderWay:
     _whole_steps: bool
 
     def __init__(self) -> None:
-        self._saved, self._over, self._out, self._ends = {}, {}, {}, {}
+        self._saved, self._held_s, self._over, self._out, self._ends = {}, {}, {}, {}, {}
         self._last_seq, self._whole_steps = 0, False
         self._takes: dict[type[Event], Callable[..., None]] = {
             ClusterConfigured: self._configure,
@@ -104,6 +106,7 @@ class UnderWay:
         """The cluster as it is now."""
         return TakenOver(
             saved=dict(self._saved),
+            held_s=dict(self._held_s),
             over=frozenset(self._over),
             running={
                 lease_id: self._running(out)
@@ -170,3 +173,4 @@ class UnderWay:
     def _save(self, row: TaskProgress) -> None:
         saved = self._saved.get(row.job_id, 0.0)
         self._saved[row.job_id] = max(saved, row.checkpointed_steps)
+        self._held_s[row.job_id] = self._held_s.get(row.job_id, 0.0) + row.run_s

@@ -1,10 +1,10 @@
 """What would have been: what came from outside once more, with one thing changed.
 
 What came from outside is kept: jobs, cancellations, drains, workers coming and going, how fast
-tasks ran, how long checkpoints took. All that services decided is decided anew. There are two runs,
-unchanged and changed, so that their difference is the change's and nothing else's; how far the
-unchanged one is from what was recorded says how much to trust them. Of a simulation's log it is the
-recorded outcome to the last bit.
+tasks ran, how long checkpoints took, which tasks failed and after how long. All that services
+decided is decided anew. There are two runs, unchanged and changed, so that their difference is the
+change's and nothing else's; how far the unchanged one is from what was recorded says how much to
+trust them. Of a simulation's log it is the recorded outcome to the last bit.
 """
 
 from __future__ import annotations
@@ -152,6 +152,10 @@ def _run(
         save_s=whole.save_s,
         outside=given.outside,
         workers=given.workers,
+        failures={
+            job_id: failures[len(moment.world.failures.get(job_id, ())) :]
+            for job_id, failures in whole.failures.items()
+        },
         observers=(summary.take, end.take, observe),
     )
     onward.driver.run(until=lambda: end.reached)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from replay.cluster import Failure
 from replay.driver import SIMULATED
 from replay.speeds import Speeds
 from schemas.domain import JobSpec, TaskProgress
@@ -80,6 +81,9 @@ class World:
     #: The newest, and the newest failure since.
     allocation: AllocationComputed | None
     failure: AllocationFailed | None
+    #: {job id: its failures, the first first}, {job id: seconds that it has held workers}
+    failures: dict[str, list[Failure]]
+    _held_s: dict[str, float]
     #: Workers that cannot be leased: {worker id: why}.
     away: dict[str, str]
     #: Leases granted and not heard of yet, and those that end with the round that runs.
@@ -96,6 +100,7 @@ class World:
         #: A fold of its own.
         self.speeds = Speeds()
         self.allocation, self.failure, self.away = None, None, {}
+        self.failures, self._held_s = {}, {}
         self._unheard, self._ending = set(), set()
         self._load, self._save = _Mean(), _Mean()
         self._takes: dict[type[Event], Callable[..., None]] = {
@@ -205,12 +210,18 @@ class World:
     def _book_round(self, event: ProgressReported) -> None:
         for row in event.rows:
             self._book(row)
+            self._held_s[row.job_id] = self._held_s.get(row.job_id, 0.0) + row.run_s
             if row.lease_id in self._ending:
                 self._save.add(row.save_s)
 
     def _book_stop(self, event: TaskStopped) -> None:
+        row = event.task
+        held_s = self._held_s[row.job_id] = self._held_s.get(row.job_id, 0.0) + row.run_s
         if event.reason == "completed":
-            self._book(event.task)
+            self._book(row)
+        elif event.reason in ("failed", "lost"):
+            failure = Failure(held_s, event.reason, event.exit_code, event.detail)
+            self.failures.setdefault(row.job_id, []).append(failure)
 
     def _book(self, row: TaskProgress) -> None:
         """The first that is heard of a lease says how long its checkpoint took to load."""

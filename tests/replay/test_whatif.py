@@ -13,17 +13,23 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from replay.cli import app
+from replay.cluster import Failure
 from replay.modes import MODES
-from replay.simulate import WORKER, Simulation, build_workers
+from replay.moment import Moment, Onward
+from replay.simulate import WORKER, Simulation, build_workers, table_rates
 from replay.summary import Summary
 from replay.traces.tables import builtin_table
 from replay.whatif import Answer, what_if
 from replay.whatif_change import Change, WhatIfError
+from replay.world import Outside
 from schemas.domain import Entity, JobSpec
 from schemas.events import (
     ClusterConfigured,
     DrainRequested,
     JobCompleted,
+    JobSubmitted,
+    TaskStopped,
+    ThroughputTableImported,
     WorkerDisappeared,
 )
 from schemas.record import Record
@@ -128,6 +134,54 @@ def test_a_worker_that_disappears_and_is_back_does_so_again() -> None:
     for at in (0, len(records) // 4, len(records) // 2):
         answer = ask(Change(), at, records)
         assert answer.unchanged.jobs == answer.recorded.jobs
+
+
+@cache
+def failing() -> tuple[Record, ...]:
+    """A log in which a job fails twice and another for good, as only live ones have them."""
+    records: list[Record] = []
+    first, second = jobs()[:2]
+    crash = Failure(55.0, "failed", 1, "out of memory")
+    failures = {
+        first.job_id: [crash, Failure(90.0, "lost")],
+        second.job_id: [Failure(30.0 + n, "failed", 2) for n in range(3)],
+    }
+    submitted = [Outside(0.0, 0, "operator", config()), Outside(0.0, 0, "operator", table())]
+    submitted += [
+        Outside(job.arrival_s, 0, f"client.{job.job_id}", JobSubmitted(job=job)) for job in jobs()
+    ]
+    onward = Onward(
+        Moment(),
+        table_rates(builtin_table()),
+        load_s=5.0,
+        save_s=2.5,
+        outside=submitted,
+        workers=build_workers(CLUSTER, {}, {}),
+        failures=failures,
+        observers=(records.append,),
+    )
+    onward.driver.run()
+    return tuple(records)
+
+
+def table() -> ThroughputTableImported:
+    """The built-in table, as far as the jobs here go."""
+    known = builtin_table()
+    classes = sorted({(job.job_type, job.scale_factor) for job in jobs()})
+    return ThroughputTableImported(source=known.source, rows=known.rows(classes, pairs=False))
+
+
+def test_tasks_fail_again_when_their_jobs_have_held_workers_as_long() -> None:
+    """From the start and from the middle; a job that failed for good does so again."""
+    stops = [r.event for r in failing() if isinstance(r.event, TaskStopped)]
+    assert [s.reason for s in stops].count("failed") == 4
+    assert [s.reason for s in stops].count("lost") == 1
+    for at in (0, len(failing()) // 5, len(failing()) // 2):
+        answer = ask(Change(), at, failing())
+        assert answer.unchanged.jobs == answer.recorded.jobs
+        assert answer.unchanged.figures.outcomes["failed"] == 1
+    more = ask(Change(cluster={"v100": 1}), records=failing())
+    assert more.changed.figures.outcomes == more.recorded.figures.outcomes
 
 
 def test_noise_comes_back_as_the_mean_that_was_measured() -> None:
