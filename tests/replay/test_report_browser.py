@@ -16,6 +16,8 @@ from replay.cli import app
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _SIZE = (1280, 1800)
 
+pytestmark = pytest.mark.timeout(300)  # a browser on a loaded machine takes its time to start
+
 
 @pytest.fixture(scope="module")
 def browser() -> str:

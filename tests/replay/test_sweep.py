@@ -147,6 +147,20 @@ def test_processes_change_nothing(tmp_path: Path) -> None:
     assert one == two
 
 
+def test_a_sweep_that_is_stopped_goes_on(tmp_path: Path) -> None:
+    """Ctrl-C after the first of three cells: that one is kept, the other two are left."""
+    requests = [replace(_SMALL, seed=seed) for seed in range(3)]
+    planned = plan(iter(requests), Results(tmp_path))
+
+    def press(_: Row) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(planned, 1, press)
+    left = plan(iter(requests), Results(tmp_path)).left
+    assert list(left.values()) == requests[1:]
+
+
 def test_a_key_is_what_was_run(tmp_path: Path) -> None:
     """Equal inputs have equal keys; another option, or another content of a file, another one."""
     assert key_of(_SMALL) == key_of(replace(_SMALL))
