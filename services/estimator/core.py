@@ -49,6 +49,9 @@ from services.estimator.meter import Meter, PairReading, Reading
 from services.estimator.rates import MovingRate, rate_on, rates_of
 from services.estimator.references import ClassKey, References
 
+#: A job that has run for so many rounds is matched with what is known of it by then: where no
+#: worker is ever idle, its profiles may never be taken.
+_ROUNDS_AWAITED = 10
 #: A job whose throughput is further than this factor from its class's has an estimate of its own.
 _OF_ITS_OWN = math.log(1.1)
 
@@ -253,9 +256,10 @@ class EstimatorCore:
         return self._correct(job) if job.claimed else self._match(job)
 
     def _match(self, job: JobEstimate) -> Sequence[Decision]:
-        """All profiles of an unknown job are over."""
+        """All profiles of an unknown job are over, or it has waited for them long enough."""
+        measured = [*job.profiled, *job.read_off_leases(self._worker_types)]
         alone = {
-            each.cell.worker_type: each.steps_per_s for each in job.profiled if not each.cell.beside
+            each.cell.worker_type: each.steps_per_s for each in measured if not each.cell.beside
         }
         references = self._references.rows(job.spec.scale_factor)
         if any(alone.values()) and references:
@@ -265,15 +269,17 @@ class EstimatorCore:
                 references=references,
                 learned=self._references.learned(job.spec.scale_factor),
                 worker_types=self._worker_types,
-                measured=tuple(job.profiled),
+                measured=tuple(measured),
                 own_class=self._own_class(job.spec),
             )
             return (Run(effect),)
-        for worker_type, rate in sorted(alone.items()):
-            job.measured(worker_type, rate)
+        for each in job.profiled:
+            if not each.cell.beside:
+                job.measured(each.cell.worker_type, each.steps_per_s)
         if not alone:
             return ()
-        job.source = "learned"
+        # That it is known now is news, whatever it is.
+        job.source, job.published = "learned", None
         return job.publish({}, self._config.estimate_tolerance)
 
     def _learned(self, event: ThroughputEstimated) -> Sequence[Decision]:
@@ -332,7 +338,13 @@ class EstimatorCore:
                 decisions += self._on_its_own(job, key)
             return decisions
         job.measured(reading.worker_type, reading.steps_per_s)
-        return self._correct(job)
+        decisions += self._correct(job)
+        if job.source == "provisional" and job.awaited:
+            job.rounds_awaited += 1
+            if job.rounds_awaited >= _ROUNDS_AWAITED:
+                job.awaited.clear()
+                decisions += self._match(job)
+        return decisions
 
     def _take_pair(self, reading: PairReading) -> None:
         """Two jobs have shared workers: what their classes would have made is known better now."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from schemas.decisions import Emit
@@ -35,6 +35,8 @@ class JobEstimate:
     #: Profiles asked for that are not over, and what the others found.
     awaited: dict[ProfileCell, None] = field(default_factory=dict)
     profiled: list[MeasuredCell] = field(default_factory=list)
+    #: Rounds that it has run for meanwhile.
+    rounds_awaited: int = 0
 
     @property
     def claimed(self) -> bool:
@@ -57,6 +59,15 @@ class JobEstimate:
             self.rates[worker_type] = MovingRate(rate, count=1)
         else:
             known.observe(rate)
+
+    def read_off_leases(self, worker_types: Collection[str]) -> list[MeasuredCell]:
+        """What its own leases say of it alone, on types that it was not profiled on."""
+        profiled = {each.cell.worker_type for each in self.profiled if not each.cell.beside}
+        return [
+            MeasuredCell(ProfileCell(worker_type, ""), rate.value, 0.0)
+            for worker_type, rate in sorted(self.rates.items())
+            if rate.count and worker_type in worker_types and worker_type not in profiled
+        ]
 
     def publish(self, of_class: Mapping[str, float], tolerance: float) -> tuple[Emit, ...]:
         """Say what is believed of the job, if it is news.

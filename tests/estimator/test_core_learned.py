@@ -201,6 +201,33 @@ def test_a_profile_that_never_returns_is_not_waited_for_for_ever() -> None:
     assert estimates(play.tell(over))[0].row.job_type == KNOWN
 
 
+def test_where_no_worker_is_ever_idle_a_job_is_matched_by_what_its_leases_show() -> None:
+    """After ten rounds; a profile that comes after all is taken in, too."""
+    play = Play(LEARNED, *WORKERS, IMPORTED)
+    play.tell(submitted())
+    (k80, *_) = play.asked("a").cells
+    truth = {t: TABLE.alone(KNOWN, 1, t) or 0.0 for t in ("k80", "p100", "v100")}
+    rounds = [play.run_round("a", "v100", truth["v100"]) for _ in range(10)]
+    assert not any(each.source == "learned" for said in rounds[:-1] for each in estimates(said))
+    learned, _ = (each for each in estimates(rounds[-1]) if each.source != "provisional")
+    assert (learned.source, learned.job_id) == ("learned", "a")
+    assert rates(learned)["v100"] == pytest.approx(truth["v100"], rel=0.011)
+    assert not estimates(play.run_round("a", "v100", truth["v100"]))
+    again = estimates(play.measure("a", k80, (truth["k80"], 0.0)))[0]
+    assert again.source == "learned"
+    assert rates(again)["k80"] == pytest.approx(truth["k80"], rel=0.011)
+
+
+def test_without_references_ten_rounds_are_as_good_as_a_profile() -> None:
+    """The job is what its leases show, and says so."""
+    play = Play(LEARNED, *WORKERS)
+    play.tell(submitted())
+    rounds = [play.run_round("a", "v100", 5.0) for _ in range(10)]
+    said = [estimate for said in rounds for estimate in estimates(said)]
+    assert [each.source for each in said] == ["provisional", "learned"]
+    assert rates(said[-1])["v100"] == 5.0
+
+
 def test_profiles_of_a_job_that_is_over_are_no_news() -> None:
     """They may come late; nothing follows from them."""
     play = Play(LEARNED, *WORKERS, IMPORTED)

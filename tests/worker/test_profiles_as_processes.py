@@ -103,7 +103,7 @@ def test_a_job_and_the_operator_s_reference_are_measured_side_by_side(tmp_path: 
         {REFERENCE: slow},
         profile_of("p0", "w0", fast),
         profile_of("p1", "w1", fast, beside=REFERENCE),
-        for_s=8.0,
+        for_s=12.0,
     )
     for profile in found:
         assert profile.outcome == "measured", profile.detail
