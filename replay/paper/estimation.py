@@ -26,6 +26,8 @@ def estimation(setup: Setup) -> Reproduction:
     """LAS with sharing on 12 workers: what a fifth of all profiles, matched, is worth."""
     table = setup.table()
     jobs, window = _FULL if setup.full else _SCALED_DOWN
+    types = {job_type for job_type, _ in table.classes()}
+    references = len(types) // 2
     capacity = capacity_jobs_per_h(table, _EACH, multi_gpu=False, aware=True)
     loads = [share * capacity for share in _SHARES]
     requests = [
@@ -41,7 +43,7 @@ def estimation(setup: Setup) -> Reproduction:
             estimator=estimator,
             profile_fraction=_PROFILED if estimator == "learned" else None,
             profile_workers=_PROFILERS if estimator == "learned" else None,
-            references=None,
+            references=references if estimator == "learned" else None,
         )
         for load in loads
         for seed in setup.seeds
@@ -59,8 +61,8 @@ def estimation(setup: Setup) -> Reproduction:
     return Reproduction(
         title="Throughput estimation: LAS with sharing on 12 workers",
         setting=f"{_EACH} workers of each type and {_PROFILERS} for profiles, jobs {window} "
-        f"measured, {len(setup.seeds)} seeds, {_PROFILED:.0%} of the pairs of a new job profiled, "
-        f"{table.source}",
+        f"measured, {len(setup.seeds)} seeds, {references} of {len(types)} job types known "
+        f"beforehand, {_PROFILED:.0%} of the pairs of a new job profiled, {table.source}",
         claims=[
             Claim(
                 what="average JCT, throughputs estimated over known, at worst",
