@@ -85,7 +85,7 @@ def scene_of_file(log: Path, at: str, job_id: str) -> Scene:
     moment = indexed or Moment(read)
     if indexed is None and world.last_seq > _LONG:
         progress_line(f"folding {world.last_seq:,} records; `gavel log index {log}` makes it quick")
-    for record in read_log(log, after=moment.world.last_seq, check=False):
+    for record in Index(log).read(moment.world.last_seq):
         if record.at > until_s:
             moment.world.now = until_s
             break
