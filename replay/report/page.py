@@ -189,7 +189,7 @@ def _timeline(timeline: Timeline) -> dict[str, Any]:
         "hovertemplate": "%{text}<br>from %{base:.2f} h<extra></extra>",
     }
     rows = len(timeline.rows)
-    every = max(1, rows // 55)
+    every = -(-rows // 45)
     y = _axis("") | {
         "tickvals": list(range(0, rows, every)),
         "ticktext": _escaped(timeline.rows[::every]),

@@ -177,7 +177,7 @@ def _timeline(axes: Axes, timeline: Timeline) -> None:
         linewidth=0,
     )
     rows = len(timeline.rows)
-    every = max(1, rows // 40)
+    every = -(-rows // 40)
     axes.set_yticks(range(0, rows, every), timeline.rows[::every], fontsize=6)
     axes.set_ylim(rows - 0.5, -0.5)
     axes.set_xlim(left=0)
