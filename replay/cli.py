@@ -19,6 +19,7 @@ from replay.cli_compare import compare
 from replay.cli_explain import explain, plan
 from replay.cli_options import InputError, examples
 from replay.cli_paper import paper
+from replay.cli_replay import diff, replay
 from replay.cli_report import export, report
 from replay.cli_simulate import simulate
 from replay.cli_sweep import sweep
@@ -168,6 +169,17 @@ app.command(
     )
 )(paper)
 app.command(epilog=examples("gavel export run.jsonl --perfetto run.trace.json"))(export)
+app.command(
+    epilog=examples(
+        "gavel replay run.jsonl.zst --to 1.5h",
+        "gavel replay run.jsonl.zst --to 4000 --service policy --json",
+        "gavel replay run.jsonl.zst --to 4000 --step",
+        "gavel replay nats://head:4222 --service worker.gpu1",
+    )
+)(replay)
+app.command(
+    epilog=examples("gavel diff monday.jsonl tuesday.jsonl", "gavel diff a.jsonl b.jsonl --json")
+)(diff)
 app.command(
     epilog=examples(
         "gavel whatif run.jsonl --policy ftf",

@@ -116,14 +116,17 @@ def export(
 
 @app.command(epilog=examples("gavel log index run.jsonl.zst"))
 def index(log: LogFile) -> None:
-    """Fold a log once, and keep what it comes to in LOG.snapshots, so that `explain` is quick.
+    """Fold a log once, and keep in LOG.snapshots what it comes to.
 
-    It is a cache: made anew by this command, passed by where it does not fit, free to be deleted.
+    Then `replay` goes to any record, and `explain` answers, at once. It is a cache: made anew by
+    this command, passed by where it does not fit, free to be deleted.
     """
     from replay.index import Index  # noqa: PLC0415 - numpy and the solvers take a while to load
-    from replay.views import progress_line  # noqa: PLC0415 - as above
+    from replay.places import lines_in  # noqa: PLC0415 - as above
+    from replay.views import record_progress  # noqa: PLC0415 - as above
 
-    records = Index(log).write(lambda done: progress_line(f"{done:,} records"))
+    with record_progress(lines_in(log), "indexing") as progress:
+        records = Index(log).write(progress)
     print(f"{log}.snapshots: {records} records indexed")
 
 

@@ -18,9 +18,9 @@ from replay.moment import Cores, Moment
 from replay.places import Place, places, read_from
 from schemas.decisions import Decision, Effect
 from schemas.events import AnyEvent, Event
-from schemas.record import Record
+from schemas.record import MalformedRecordError, Record
 from services.runtime.actor import Actor
-from services.runtime.file_log import read_log
+from services.runtime.file_log import DamagedLogError, read_log
 from services.runtime.snapshot import Snapshots, UnfitSnapshotError
 
 #: Records between two snapshots: so many have to be folded at most.
@@ -116,13 +116,29 @@ class Index:
         return None
 
     def read(self, after: int) -> Iterator[Record]:
-        """The records after one, from the nearest place on; they are not checked."""
+        """The records after one, from the nearest place on; their chain is not checked.
+
+        Raises
+        ------
+        DamagedLogError, NewerSchemaError
+            See ``services.runtime.file_log.read_log``.
+        """
         before = [each.place for each in self._listed() if each.place.seq <= after]
         if not before:
             yield from read_log(self._log, after=after, check=False)
             return
         place = max(before, key=lambda each: each.seq)
-        yield from (record for record in read_from(self._log, place) if record.seq > after)
+        expected = place.seq
+        try:
+            for record in read_from(self._log, place):
+                if record.seq != expected:
+                    raise MalformedRecordError(f"its seq is {record.seq}")
+                expected += 1
+                if record.seq > after:
+                    yield record
+        except MalformedRecordError as error:
+            what = f"{self._log}, line {expected} is not record {expected}: {error}"
+            raise DamagedLogError(what) from None
 
     def _fitting(
         self, seq: int | None, until_s: float | None, *, whole: bool = False
@@ -163,7 +179,10 @@ class Index:
     def _fill(self, cores: Cores, snapshot: _Snapshot) -> bool:
         """Fill fresh cores, or a fresh moment, from a snapshot; False if it does not fit."""
         seq = snapshot.place.seq
-        there = next(read_from(self._log, snapshot.place), None)
+        try:
+            there = next(read_from(self._log, snapshot.place), None)
+        except MalformedRecordError:
+            return False
         for name in snapshot.actors:
             cores.join(name)
         of_world = [self._of_world(cores)] if isinstance(cores, Moment) else []
@@ -173,6 +192,7 @@ class Index:
         except UnfitSnapshotError:
             return False
         cores.now, cores.last_seq = snapshot.at, seq
+        cores.services |= set(snapshot.actors)
         return True
 
     def _of_cores(self, cores: Cores) -> Iterator[Snapshots]:

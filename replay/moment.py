@@ -46,7 +46,7 @@ class Cores:
     only : the services that are wanted; None: all that have written by then
     """
 
-    def __init__(self, read: Read = lambda: iter(()), only: Collection[str] | None = None) -> None:
+    def __init__(self, read: Read, only: Collection[str] | None = None) -> None:
         self.now, self.last_seq = 0.0, 0
         self.actors = {
             name: Actor(name, make())
@@ -54,6 +54,8 @@ class Cores:
             if role(name) != WORKER and (only is None or name in only)
         }
         self.received = Received()
+        #: Those that there are, wanted or not.
+        self.services = {name for name in cores() if role(name) != WORKER}
         self._read = read
         self._only = only
 
@@ -63,7 +65,7 @@ class Cores:
         The position of a decision in its sequence is its ``index``.
         """
         name = record.actor
-        if name not in self.actors and is_service(name) and role(name) == WORKER:
+        if name not in self.services and is_service(name):
             self._start(record)
         decided = {}
         for each, actor in self.actors.items():
@@ -83,6 +85,7 @@ class Cores:
 
     def _start(self, record: Record) -> None:
         """A worker service writes for the first time: it has folded all that was there before."""
+        self.services.add(record.actor)
         actor = self.join(record.actor)
         if actor is not None:
             for earlier in islice(self._read(), record.seq - 1):

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import zstandard
 
-from schemas.record import MalformedRecordError, Record, decode
+from schemas.record import Record, decode
 
 _PIECE_BYTES = 1 << 20
 
@@ -56,8 +56,15 @@ def lines_in(path: Path) -> int:
 def read_from(path: Path, place: Place) -> Iterator[Record]:
     """Records from a place on; ends at the seal, or where the file's whole lines end.
 
-    Lines are not checked against each other, and a place of another file gives no records: for who
-    has read it from its beginning once, and looks whether the first record is the one.
+    Lines are not checked against each other: this is for who has read the file from its beginning
+    once, and looks whether the first record is the one.
+
+    Raises
+    ------
+    MalformedRecordError
+        A line is no record.
+    NewerSchemaError
+        A record must not be read by this release.
     """
     rest, skip = b"", place.skip
     for piece, _, _ in _pieces(path, place.offset):
@@ -67,10 +74,7 @@ def read_from(path: Path, place: Place) -> Iterator[Record]:
         for line in lines:
             if line.startswith(b'{"sealed":'):
                 return
-            try:
-                yield decode(line)
-            except MalformedRecordError:
-                return
+            yield decode(line)
 
 
 def _pieces(path: Path, start: int = 0) -> Iterator[tuple[bytes, int, int]]:

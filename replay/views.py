@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -26,6 +34,8 @@ if TYPE_CHECKING:
 
 #: Of a line that is not on a terminal, so that a table in a file does not depend on who wrote it.
 _PLAIN_WIDTH = 100
+#: Records between two updates of a progress bar.
+_PROGRESS_EVERY = 500
 _ENDINGS = (JobCompleted, JobRejected, JobCancelled, JobFailed)
 
 
@@ -195,6 +205,37 @@ def job_progress(jobs: int, *, quiet: bool, what: str = "") -> Iterator[Callable
                 bar.update(task, advance=1, clock=duration(record.at))
 
         yield observe
+
+
+class _Speed(ProgressColumn):
+    """Records a second, once it is known."""
+
+    def render(self, task: Task) -> Text:
+        """See ``ProgressColumn``."""
+        return Text("records" + ("" if task.speed is None else f", {task.speed:,.0f}/s"))
+
+
+@contextlib.contextmanager
+def record_progress(total: int | None, what: str) -> Iterator[Callable[[int], None]]:
+    """Show on a terminal how many records of a log are done, how fast, and the time left.
+
+    What it yields is called with a record's sequence, as often as one likes.
+    """
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _seq: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns, _Speed(), TimeRemainingColumn(), console=console, transient=True
+    ) as bar:
+        task = bar.add_task(what, total=total)
+
+        def show(seq: int) -> None:
+            if seq % _PROGRESS_EVERY == 0:
+                bar.update(task, completed=seq)
+
+        yield show
 
 
 def _table(first: str, *others: str) -> Table:

@@ -29,7 +29,7 @@ def test_it_is_what_the_paper_ranks_by() -> None:
     """
     simulation = contended(5, num_jobs=30, mode="paper", policy="las:ss").simulation()
     simulation.run()
-    cores = Cores()
+    cores = Cores(lambda: iter(records_of(simulation.driver)))
     compared = pairs = 0
     stopped: set[str] = set()
     for record in records_of(simulation.driver):
@@ -60,7 +60,7 @@ def test_an_allocation_starts_it_anew() -> None:
     """Before the first report nothing is received; fractions of a type sum to one."""
     simulation = contended(5, num_jobs=30).simulation()
     simulation.run()
-    cores = Cores()
+    cores = Cores(lambda: iter(records_of(simulation.driver)))
     seen = 0
     for record in records_of(simulation.driver):
         cores.take(record)
