@@ -221,7 +221,9 @@ def _estimate(event: ev.ThroughputEstimated) -> str:
     whose = f"job {event.job_id}" if event.job_id else f"{row.job_type} on {row.scale_factor}"
     source = event.source
     if source in ("learned", "measured") and event.job_id and row.job_type:
-        like = f"like {row.job_type} times {event.multiplier:.3g}"
+        # A job's estimate with pairs is that of a class which it is the first of.
+        like = "like no job before" if row.beside else f"like {row.job_type}"
+        like += "" if row.beside else f" times {event.multiplier:.3g}"
         source += f", {like}, confidence {event.confidence:.0%}"
     return f"{whose} ({source}): {', '.join(map(_rate, row.alone))}"
 
@@ -229,7 +231,8 @@ def _estimate(event: ev.ThroughputEstimated) -> str:
 def _measured(event: ev.ThroughputMeasured) -> str:
     where = f"job {event.job_id} on {event.worker_type}"
     if event.outcome != "measured":
-        return f"{where}{f' beside {event.beside}' if event.beside else ''}: {event.outcome}"
+        where += f" beside {event.beside}" if event.beside else ""
+        return f"{where}: {event.outcome}{f': {event.detail}' if event.detail else ''}"
     beside = f", beside {event.beside} at {event.other_steps_per_s:.3g}" if event.beside else ""
     return f"{where}: {event.steps_per_s:.3g} steps/s{beside}"
 

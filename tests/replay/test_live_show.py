@@ -1,4 +1,4 @@
-"""What ``gavel job show`` says of a job's speed, and where it has that from."""
+"""What is said of a job's speed, and where that is from: ``gavel job show``, ``gavel log``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import pytest
 from rich.console import Console
 
+from replay.cli_story import describe
 from replay.live import show
 from replay.live.picture import Picture
 from schemas.domain import JobSpec, PairThroughput, Throughput, ThroughputRow
@@ -99,3 +100,25 @@ def test_profiles_are_counted_and_the_last_failure_told() -> None:
     )
     assert lines["profiles"] == "does_not_fit 1, failed 1, measured 2"
     assert lines["last failure"] == "on v100 beside A3C: CUDA out of memory"
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        (
+            estimate("learned", "A3C"),
+            "job a (learned, like A3C times 1.5, confidence 88%): v100 7 steps/s",
+        ),
+        (
+            estimate("learned", "new", beside=("A3C",)),
+            "job a (learned, like no job before, confidence 88%): v100 7 steps/s",
+        ),
+        (
+            measured("does_not_fit", "CUDA out of memory", "A3C"),
+            "job a on v100 beside A3C: does_not_fit: CUDA out of memory",
+        ),
+    ],
+)
+def test_the_log_is_told_in_the_same_words(event: AnyEvent, text: str) -> None:
+    """By ``gavel log tail`` and ``story``."""
+    assert describe(event) == text
