@@ -76,7 +76,7 @@ def _said(writer: Writer, cause: int, index: int, decision: Decision) -> bytes:
         return msgspec.msgpack.encode(decision.effect)
     event = getattr(decision, "event", None) or TimerFired(
         timer=decision.timer,  # type: ignore[union-attr] # if it is no Emit
-        due_s=decision.at_s,  # type: ignore[union-attr]
+        due_s=decision.at_s,  # type: ignore[union-attr] # if it is no Emit
     )
     return msgspec.json.encode(writer.draft(cause, index, 0, event))
 
