@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import ClassVar
 
 import msgspec
@@ -39,10 +40,11 @@ from schemas.events import (
     WorkerReturned,
 )
 from services.policy.catalog import needs
+from services.policy.colocated import colocated_speeds
 from services.policy.isolated import isolated_speeds
 from services.policy.jobs import blind
 from services.policy.placement import fastest, unconsolidated
-from services.policy.problem import JobClass, PairSpeeds, PolicyError, Problem
+from services.policy.problem import JobClass, PolicyError, Problem
 
 #: Jobs alike in all that a solver sees: (job type, scale factor, weight, entity, allowed worker
 #: types, what is estimated of the job alone, in text; empty if a class's estimate holds, or holds
@@ -402,14 +404,16 @@ class PolicyCore:
                 keys.append((row.job_type, row.scale_factor))
                 own.append(row if key[5] else None)
         prices = self._config.prices_usd_per_h
+        shared = needs(self._config.policy, "pairs")
+        colocated = partial(colocated_speeds, self._class_rows, keys, own)
         return Problem(
             worker_types=types,
             num_workers=tuple(counts[t] for t in types),
             classes=tuple(classes),
             prices_usd_per_h=tuple(prices.get(t, 0.0) for t in types),
-            pairs=self._pairs(keys, own, types),
-            pairs_unconsolidated=self._pairs(keys, own, unconsolidated(types))
-            if self._needs_placement
+            pairs=colocated(types) if shared else {},
+            pairs_unconsolidated=colocated(unconsolidated(types))
+            if shared and self._needs_placement
             else {},
             reference_type=self._config.reference_type,
             entities=self._config.entities,
@@ -463,44 +467,3 @@ class PolicyCore:
                 before = self._counts.get(worker.worker_type, 0)
                 self._counts[worker.worker_type] = before + available
         return self._counts
-
-    def _pairs(
-        self,
-        keys: Sequence[tuple[str, int]],
-        own: Sequence[ThroughputRow | None],
-        types: tuple[str, ...],
-    ) -> PairSpeeds:
-        """Colocated throughputs between the problem's classes; empty without space sharing."""
-        if not needs(self._config.policy, "pairs"):
-            return {}
-        factors = [None if row is None else self._factors(row, types) for row in own]
-        indices: dict[tuple[str, int], list[int]] = {}
-        for index, key in enumerate(keys):
-            indices.setdefault(key, []).append(index)
-        pairs: PairSpeeds = {}
-        for key, row in self._class_rows.items():
-            by_other: dict[str, dict[str, tuple[float, float]]] = {}
-            for pair in row.beside:
-                speeds = by_other.setdefault(pair.other_job_type, {})
-                speeds[pair.worker_type] = (pair.steps_per_s, pair.other_steps_per_s)
-            for other, speeds in sorted(by_other.items()):
-                one = tuple(speeds.get(t, (0.0, 0.0))[0] for t in types)
-                two = tuple(speeds.get(t, (0.0, 0.0))[1] for t in types)
-                for c in indices.get(key, ()):
-                    for d in indices.get((other, key[1]), ()):
-                        both = _times(one, factors[c]), _times(two, factors[d])
-                        pairs[min(c, d), max(c, d)] = both if c <= d else (both[1], both[0])
-        return pairs
-
-    def _factors(self, row: ThroughputRow, types: tuple[str, ...]) -> tuple[float, ...]:
-        """(worker types,) throughput of a job of its own over its class's."""
-        of_class = self._class_rows.get((row.job_type, row.scale_factor), row)
-        rates = {t.worker_type: t.steps_per_s for t in row.alone}
-        references = {t.worker_type: t.steps_per_s for t in of_class.alone}
-        return tuple(rates.get(t, 0.0) / (references.get(t, 0.0) or 1.0) for t in types)
-
-
-def _times(rates: tuple[float, ...], factors: tuple[float, ...] | None) -> tuple[float, ...]:
-    if factors is None:
-        return rates
-    return tuple(rate * factor for rate, factor in zip(rates, factors, strict=True))
