@@ -242,14 +242,24 @@ def policies(
         views.out().print(views.policies(catalogue))
 
 
-@app.command(epilog=examples("gavel verify run.jsonl.zst"))
+@app.command(
+    epilog=examples("gavel verify run.jsonl.zst", "gavel verify run.jsonl --resolve --json")
+)
 def verify(
     log: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A log file.")],
+    *,
+    resolve: Annotated[
+        bool, typer.Option("--resolve", help="Also solve every allocation again, and compare.")
+    ] = False,
+    policy: Annotated[
+        str, typer.Option(metavar="FILE.py:CLASS", help="A policy of your own that the log names.")
+    ] = "",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
     """Decide everything in a log anew, and compare: records, digests, the file's own seal."""
     from replay import cli_verify  # noqa: PLC0415 - numpy and the solvers take their time to load
 
-    return cli_verify.run(log)
+    return cli_verify.run(log, resolve=resolve, policy=policy, json=json)
 
 
 @app.command()

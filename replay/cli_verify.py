@@ -4,25 +4,62 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.console import Console
+import msgspec
 
+from replay import own_policy
+from replay.cli_options import OptionError
+from replay.places import lines_in
+from replay.resolve import OBJECTIVE_TOLERANCE, SHARE_TOLERANCE, Resolved
 from replay.verify import VerifyReport, verify_log
+from replay.views import record_progress
 from schemas.subjects import role
 
 
-def run(log: Path) -> int:
+def run(log: Path, *, resolve: bool, policy: str, json: bool) -> int:
     """Verify a log file and say what was found; returns the exit code.
 
     Raises
     ------
     NewerSchemaError
         The log needs a newer release.
+    OptionError, OwnPolicyError
+        The policy is none, or not needed.
     """
-    with Console(stderr=True).status(f"verifying {log}") as status:
-        report = verify_log(log, lambda n: status.update(f"verifying {log}: {n:,} records"))
-    for line in told(log, report):
-        print(line)
-    return 0 if report.ok else 1
+    if policy and not (resolve and ".py:" in policy):
+        expected = "FILE.py:CLASS, with --resolve; the installed policies need no naming"
+        raise OptionError("--policy", policy, expected)
+    own_policy.load(policy)
+    resolved = Resolved() if resolve else None
+    with record_progress(lines_in(log), "verifying") as progress:
+        report = verify_log(log, progress, resolved.take if resolved is not None else None)
+    if json:
+        found = {"ok": report.ok, "report": report, "resolved": resolved}
+        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+    else:
+        for line in [*told(log, report), *(told_solves(resolved) if resolved else [])]:
+            print(line)
+    return 0 if report.ok and (resolved is None or resolved.ok) else 1
+
+
+def told_solves(resolved: Resolved) -> list[str]:
+    """How many allocations came out again, the first that did not, and the worst gaps."""
+    counts = f"{resolved.same} the same to the byte, {resolved.close} within the tolerances"
+    lines = [f"  solved again: {resolved.solved} times, {counts}, {resolved.other} others"]
+    if resolved.first is not None:
+        lines.append(f"  the first other: {resolved.first}")
+    if resolved.worst_objective is not None and resolved.worst_share is not None:
+        objective, share = resolved.worst_objective, resolved.worst_share
+        lines.append(
+            f"  the worst gaps: objective {objective.objective:.3g} at record {objective.seq} "
+            f"(relative; at most {OBJECTIVE_TOLERANCE:g}), share {share.share:.3g} at record "
+            f"{share.seq} (at most {SHARE_TOLERANCE:g})"
+        )
+    for name, number in resolved.unknown.items():
+        lines.append(
+            f"  not solved again: {number} of policy {name}, which is not installed here "
+            "(--policy FILE.py:CLASS)"
+        )
+    return lines
 
 
 def told(log: Path, report: VerifyReport) -> list[str]:

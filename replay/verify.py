@@ -29,7 +29,7 @@ from pathlib import Path
 
 from replay.driver import SIMULATED
 from replay.simulate import WORKER, cores
-from schemas.decisions import Decision, Emit, Run, Wake
+from schemas.decisions import Decision, Effect, Emit, Run, Wake
 from schemas.events import (
     AnyEvent,
     Event,
@@ -114,13 +114,18 @@ class VerifyReport:
         return self.divergence is None
 
 
-def verify_log(path: Path | str, progress: Callable[[int], None] | None = None) -> VerifyReport:
+def verify_log(
+    path: Path | str,
+    progress: Callable[[int], None] | None = None,
+    on_result: Callable[[Record, Effect], None] | None = None,
+) -> VerifyReport:
     """Verify a log file.
 
     Parameters
     ----------
     path : the file
     progress : told now and then how many records are done
+    on_result : shown each result of an effect, with the effect as the core has asked for it
 
     Raises
     ------
@@ -130,7 +135,7 @@ def verify_log(path: Path | str, progress: Callable[[int], None] | None = None) 
         The file cannot be read.
     """
     endings: list[Ending] = []
-    verifier = _Verifier(lambda: read_log(path, check=False))
+    verifier = _Verifier(lambda: read_log(path, check=False), on_result)
     report = verifier.report
     try:
         verifier.run(read_log(path, on_end=endings.append), progress)
@@ -152,12 +157,13 @@ def verify(
     *,
     complete: bool = False,
     progress: Callable[[int], None] | None = None,
+    on_result: Callable[[Record, Effect], None] | None = None,
 ) -> VerifyReport:
     """Verify records, the first of a log to the last at hand.
 
     ``complete`` says that the log is at its end; then a simulation must have left nothing behind.
     """
-    verifier = _Verifier(lambda: iter(records))
+    verifier = _Verifier(lambda: iter(records), on_result)
     verifier.run(iter(records), progress)
     if verifier.report.divergence is None:
         verifier.end(complete=complete)
@@ -204,9 +210,14 @@ class _Service:
 class _Verifier:
     """Folds a log once, comparing."""
 
-    def __init__(self, reread: Callable[[], Iterator[Record]]) -> None:
+    def __init__(
+        self,
+        reread: Callable[[], Iterator[Record]],
+        on_result: Callable[[Record, Effect], None] | None,
+    ) -> None:
         self.report = VerifyReport()
         self._reread = reread
+        self._on_result = on_result
         self._services: dict[str, _Service] = {}
         #: {writer: digest of its newest record}
         self._digests: dict[str, str] = {}
@@ -339,6 +350,8 @@ class _Verifier:
             expected = f"a result of {type(effect).__name__} not reported before"
             raise _DivergedError(record, expected, f"{_id(record)} once more")
         seen.add(record.n)
+        if self._on_result is not None:
+            self._on_result(record, effect)
         if not isinstance(event, effect.ends_with):
             return
         if isinstance(event, reports):
