@@ -8,7 +8,7 @@ JOBS ?= auto
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo simulate test bench lint clean
+.PHONY: help demo simulate test bench golden lint clean
 
 help:  ## what can be made (this list)
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -24,6 +24,9 @@ test: $(READY)  ## run all tests (ARGS="-k log" for some)
 
 bench: $(READY)  ## measure speed and print the figures
 	$(BIN)/python -m pytest -q -s -o python_files='bench_*.py' tests/bench $(ARGS)
+
+golden: $(READY)  ## write the log of this version that later releases must read (ARGS=--again)
+	$(BIN)/python -m tests.golden.release $(ARGS)
 
 lint: $(READY)  ## style, types and import rules
 	@failed=0; \
