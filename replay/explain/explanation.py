@@ -15,7 +15,7 @@ from schemas.events import AnyEvent, JobCompleted
 
 #: How far to look: records simulated times jobs that are there; and for each change that might
 #: help, how much further than without it.
-_AHEAD, _MORE = 100_000, 1.1
+_AHEAD, _MORE = 50_000, 1.1
 
 
 class Likely(msgspec.Struct, kw_only=True):

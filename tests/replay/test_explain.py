@@ -13,18 +13,19 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from replay.cli import app
+from replay.cluster import Failure
 from replay.explain.explanation import Explanation, explain
 from replay.explain.history import Histories
 from replay.explain.reasons import CODES
 from replay.explain.waterfall import PARTS, waterfall
 from replay.index import Index
 from replay.modes import MODES
-from replay.moment import Moment
-from replay.simulate import Simulation, build_workers
+from replay.moment import Moment, Onward
+from replay.simulate import WORKER, Simulation, build_workers, table_rates
 from replay.traces.tables import builtin_table
 from replay.whatif import what_if
 from replay.whatif_change import Change
-from replay.world import World
+from replay.world import Outside, World
 from schemas.domain import JobSpec
 from schemas.events import (
     AllocationComputed,
@@ -34,8 +35,12 @@ from schemas.events import (
     ClusterConfigured,
     DrainRequested,
     JobCompleted,
+    JobRequeued,
     JobSubmitted,
     RoundScheduled,
+    ThroughputEstimated,
+    ThroughputTableImported,
+    WorkerDisappeared,
     WorkerUnreachable,
 )
 from schemas.record import Record
@@ -315,6 +320,81 @@ def test_a_pair_is_told_with_whom() -> None:
         if len(lease.tasks) == 2
     )
     assert said(at(records, time_s, pair[0]), "note.shared") == f"with job {pair[1]}"
+
+
+def test_a_job_whose_tasks_fail_waits_and_says_why_and_for_how_long() -> None:
+    """Then, with its attempts used up, it has failed for good, in the words of its last task."""
+    failures = {"a": [Failure(60.0 + n, "failed", 3, "no such file") for n in range(3)]}
+    records: list[Record] = []
+    table = builtin_table()
+    known = ThroughputTableImported(source=table.source, rows=table.rows([(RESNET, 1)]))
+    said_first: list[AnyEvent] = [MODES["default"]("las", 360.0), known]
+    outside = [Outside(0.0, 0, "operator", event) for event in said_first]
+    outside += [Outside(0.0, 0, f"client.{n}", JobSubmitted(job=job(n, 1.0))) for n in "ab"]
+    onward = Onward(
+        Moment(),
+        table_rates(table),
+        load_s=5.0,
+        save_s=5.0,
+        outside=outside,
+        workers=build_workers({"v100": 2}, {}, {}),
+        failures=failures,
+        observers=(records.append,),
+    )
+    onward.driver.run()
+    first = next(r.at for r in records if isinstance(r.event, JobRequeued))
+    found = at(records, first + 4.0, "a")
+    assert codes(found)[0] == "held.back-off"
+    assert said(found, "held.back-off") == (
+        "not for another 6.0 s: task failed with exit code 3: no such file (failure 1, at most 3 "
+        "in a row)"
+    )
+    found = at(records, math.inf, "a")
+    assert codes(found) == ["ended.failed"]
+    assert "failed after 3 attempts: task failed with exit code 3" in said(found, "ended.failed")
+
+
+def test_a_job_that_nobody_has_looked_at_says_so() -> None:
+    """Submitted, and the mechanism has not answered; admitted, and nothing known of its speed."""
+    records = contention()
+    submitted = next(n for n, r in enumerate(records) if isinstance(r.event, JobSubmitted))
+    found = at(records[: submitted + 1], math.inf, "j0")
+    assert codes(found)[0] == "held.not-admitted"
+    admitted = [r for r in records[: submitted + 3] if not isinstance(r.event, ThroughputEstimated)]
+    found = at(admitted, math.inf, "j0")
+    assert codes(found)[0] == "held.no-estimate"
+
+
+def test_a_job_without_a_share_fills_what_is_left() -> None:
+    """FIFO gives the second nothing of the V100; it runs where nobody is entitled to."""
+    config = MODES["default"]("fifo", 360.0)
+    jobs = [job("first", 2.0), job("second", 2.0), job("third", 2.0)]
+    records = run(jobs, config=config, cluster={"v100": 1, "k80": 1})
+    found = at(records, 1000.0, "third")
+    assert found.status == "waiting"
+    assert "wait.no-share" in codes(found)
+    assert all(on.share == 0 for on in found.types)
+
+
+def test_a_newer_job_than_the_allocation_waits_for_the_next() -> None:
+    """Where jobs wait for a solve, and solves have a least gap."""
+    config = msgspec.structs.replace(
+        MODES["default"]("las", 360.0), new_jobs="wait", resolve_min_gap_s=3000.0
+    )
+    records = run([job("a", 2.0), job("b", 1.0, arrival_s=400.0)], config=config)
+    assert codes(at(records, 900.0, "b"))[0] == "held.next-allocation"
+
+
+def test_a_job_that_fits_no_more_is_told_what_there_is() -> None:
+    """Its workers' type was registered anew as another: as things are, it cannot run."""
+    only = job("a", 1.0, allowed_worker_types=("v100",), arrival_s=100.0)
+    gone = [
+        (300.0, WORKER, WorkerDisappeared(worker_id=f"v100-{n}", reporter=WORKER)) for n in range(2)
+    ]
+    records = run([only, job("b", 3.0)], gone)
+    found = at(records, 700.0, "a")
+    assert codes(found)[0] in ("never.as-is", "held.no-workers")
+    assert "v100: 0" in found.reasons[0].text
 
 
 def test_a_cancelled_job_says_so() -> None:
