@@ -38,6 +38,10 @@ _OPTIONS: dict[str, bool | int | float | str] = {
 }
 
 
+#: HiGHS's number for the primal simplex method.
+_PRIMAL = 4
+
+
 class _Highs(highspy.Highs):  # type: ignore[misc]  # highspy carries no types
     """HiGHS without callbacks: we use none, and setting them up prints a banner."""
 
@@ -235,6 +239,32 @@ class LinearProgram:
         self._costs = np.concatenate([self._costs, costs])
         self._col_lower = np.concatenate([self._col_lower, lower])
         self._col_upper = np.concatenate([self._col_upper, uppers])
+
+    def start_from(self, columns: Ints, rows: Ints) -> None:
+        """Begin the next solve with these columns in the basis, and all rows but these.
+
+        There must be as many of the ones as of the others.
+        """
+        status = highspy.HighsBasisStatus
+        basis = highspy.HighsBasis()
+        in_basis = np.zeros(len(self._costs), dtype=bool)
+        in_basis[columns] = True
+        basis.col_status = [status.kBasic if b else status.kLower for b in in_basis.tolist()]
+        at_bound = np.isin(np.arange(len(self._row_lower)), rows).tolist()
+        lower = np.isfinite(self._row_lower).tolist()
+        basis.row_status = [
+            (status.kLower if low else status.kUpper) if bound else status.kBasic
+            for bound, low in zip(at_bound, lower, strict=True)
+        ]
+        basis.valid = True
+        self._highs.setBasis(basis)
+
+    def keep_feasible(self) -> None:
+        """Walk from now on through points that are allowed, not through prices that are.
+
+        That is the shorter way where only the costs have changed.
+        """
+        self._highs.setOptionValue("simplex_strategy", _PRIMAL)
 
     def keep_optima(self, solution: Solution) -> None:
         """Allow from now on only what is as good as ``solution``, the optimum last found.

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from services.policy.market import Market
 from services.policy.prices import Hull, cheapest
 from services.policy.problem import SolverError
 from services.policy.solver import INF, Floats, LinearProgram, Solution
@@ -29,6 +30,8 @@ from services.policy.solver import INF, Floats, LinearProgram, Solution
 _SAME_LEVEL = 1e-9
 #: Needs are met when the busiest type is overfull by no more than this.
 _MET = 1e-12
+#: Classes from which on it pays to look for prices before the first program.
+_MANY = 1000
 #: Weight of the tie-break beside worker time, which it may raise by at most this fraction.
 _TIE_WEIGHT = 1e-6
 
@@ -99,10 +102,12 @@ def fill(
 
     program = Needs(reachable / best[:, None], loads)
     levels, active, limits = np.zeros(len(best)), np.ones(len(best), dtype=bool), best
-    free = num_workers / num_workers.sum()
+    free = worth = num_workers / num_workers.sum()
+    if len(best) > _MANY:
+        worth = _good_guess(program, reachable, loads, best, free)
     first: _Stage | None = None
     while active.any():
-        stage = _raise(program, reachable, loads, best, levels, active, free)
+        stage = _raise(program, reachable, loads, best, levels, active, worth)
         first = first or stage
         just_above = stage.level * (1 + _SAME_LEVEL)
         held = active & (stage.hull.rises_at(just_above) | (limits <= just_above))
@@ -112,7 +117,7 @@ def fill(
         active &= ~held
         # Who can still rise does so on free types alone: priced ones are full of those held.
         free = np.where(stage.worth > 0, 0.0, free)
-        free = free / (free.sum() or 1.0)
+        free = worth = free / (free.sum() or 1.0)
         reachable = np.where(active[:, None], reachable * (free > 0), reachable)
         limits = reachable.max(axis=1)
 
@@ -166,6 +171,26 @@ def _raise(
         worth = program.worth()
 
 
+def _good_guess(
+    program: Needs, reachable: Floats, loads: Floats, best: Floats, worth: Floats
+) -> Floats:
+    """(worker types,) prices of the first level, by the market; the program starts from there."""
+    market, level, needs = Market(reachable, loads), np.inf, np.ones(len(best))
+    every = np.ones(len(best), dtype=bool)
+    while True:
+        hull = market.hull(worth)
+        affordable = min(hull.affordable_level(every, 1.0), float(best.max()))
+        if affordable >= level * (1 - _MET):
+            break
+        level, needs = affordable, np.minimum(affordable, best)
+        worse = market.worst(needs, 1 + _MET)
+        if worse is None:
+            break
+        worth = worse
+    program.start_near(market.hull(worth).shares(needs, len(worth)))
+    return worth
+
+
 def _with_first_prices(
     stage: _Stage, best: Floats, num_workers: Floats, levels: Floats, shares: Floats
 ) -> Filling:
@@ -204,12 +229,15 @@ class Needs:
         self._fullness, self._progress = len(self._classes), len(self._classes) + 1
         self._program: LinearProgram | None = None
         self._progress_is_fixed = False
+        self._near: Floats | None = None
         self._solution: Solution
 
     def solve(self, needs: Floats) -> None:
         """Come as near to these needs, (classes,) fractions of the classes' best, as can be."""
         if self._program is None:
             self._program = self._toward(needs)
+            if self._near is not None:
+                self._start(self._program, self._near)
         else:
             if not self._progress_is_fixed:
                 self._fix_progress(self._program)
@@ -217,6 +245,10 @@ class Needs:
                 self._program.set_costs(self._costs(fullness=1.0))
             self._program.set_row_lower(needs)
         self._solution = self._program.solve()
+
+    def start_near(self, shares: Floats) -> None:
+        """Begin the first program with about these shares, (classes, worker types)."""
+        self._near = shares
 
     def are_met(self, needs: Floats) -> bool:
         """Whether the last solution gives every class these needs, and fits."""
@@ -246,6 +278,8 @@ class Needs:
             weights = demands[self._classes] / demands.max()
             ties = tie_breakers()[self._classes, self._types]
             self._program.set_costs(np.append(weights * (1 + _TIE_WEIGHT * ties), [0.0, 0.0]))
+            if self._near is not None:
+                self._program.keep_feasible()
             # Where weights or speeds differ by over six orders of magnitude, exact levels can be
             # out of reach by a rounding error. Then the shares stay that proved the levels.
             with suppress(SolverError):
@@ -281,6 +315,17 @@ class Needs:
                 np.concatenate([values for _, _, values in entries]),
             ),
         )
+
+    def _start(self, program: LinearProgram, shares: Floats) -> None:
+        """Of each class the column that it uses most, and progress until a type is full."""
+        classes, types = shares.shape
+        used = np.zeros(shares.shape, dtype=np.int64)
+        used[self._classes, self._types] = np.arange(self._fullness)
+        most = shares.argmax(axis=1)
+        every = np.arange(classes)
+        held = np.bincount(most, (shares * self._loads)[every, most], types)
+        rows = np.append(every, 2 * classes + held.argmax())
+        program.start_from(np.append(used[every, most], self._progress), rows)
 
     def _costs(self, fullness: float = 0.0, progress: float = 0.0) -> Floats:
         return np.append(np.zeros(len(self._classes)), [fullness, progress])

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from services.policy import reference, solver
+from services.policy import reference, solver, water_filling
 from services.policy.classes import SHARE_UNIT, ClassArrays, gather
 from services.policy.las import Las, LasAgnostic
 from services.policy.problem import Allocation, JobClass, Policy, Problem, ProblemError
@@ -42,6 +42,21 @@ def class_shares(asked: Problem, arrays: ClassArrays, allocation: Allocation) ->
 def fill_las(arrays: ClassArrays) -> Filling:
     """The optimum before it is rounded."""
     return fill(reachable(arrays), arrays.demands, arrays.num_workers, arrays.tie_breakers)
+
+
+@settings(max_examples=100)
+@given(problems())
+def test_where_the_program_starts_changes_nothing(asked: Problem) -> None:
+    """Many classes are started near the answer: the same levels for the same worker time."""
+    arrays, _ = gather(asked)
+    assume(len(arrays.counts))
+    afresh = fill_las(arrays)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(water_filling, "_MANY", 0)
+        near = fill_las(arrays)
+    np.testing.assert_allclose(near.levels, afresh.levels, rtol=1e-9)
+    held, expected = (arrays.demands @ filling.shares.sum(axis=1) for filling in (near, afresh))
+    assert held == pytest.approx(expected, rel=1e-6)
 
 
 @settings(max_examples=150)
