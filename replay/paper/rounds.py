@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 
@@ -44,20 +46,7 @@ def figure13(setup: Setup) -> Reproduction:
     ]
     rows = setup.simulate(requests)
     ideal = [_ideal_h(requests, load) for load in loads]
-    found = [
-        [
-            float(
-                rows.filter(
-                    ((pl.col("jobs_per_h") - load).abs() < 1e-9) & (pl.col("round") == round_s)
-                )["average_jct_s"]
-                .to_numpy()
-                .mean()
-            )
-            / HOUR_S
-            for load in loads
-        ]
-        for round_s in _ROUNDS_S
-    ]
+    found = [[_average_h(rows, load, round_s) for load in loads] for round_s in _ROUNDS_S]
     shortest, longest = (
         max(abs(jct / best - 1) for jct, best in zip(each_h, ideal, strict=True))
         for each_h in (found[0], found[-1])
@@ -83,31 +72,37 @@ def figure13(setup: Setup) -> Reproduction:
         ],
         columns=("rounds", *(f"{s:.0%} of what can be served (h)" for s in _SHARES)),
         rows=[
-            ("ideal", *(f"{jct:.2f}" for jct in ideal)),
-            *(
-                (name, *(f"{jct:.2f}" for jct in jcts))
-                for name, jcts in zip(names, found, strict=True)
-            ),
+            (name, *(f"{jct:.2f}" for jct in jcts))
+            for name, jcts in zip(["ideal", *names], [ideal, *found], strict=True)
         ],
-        pictures=[
-            Chart(
-                key="rounds",
-                title="Average JCT by length of rounds",
-                x="round (min)",
-                y="average JCT over the ideal's",
-                lines=[
-                    Line(
-                        name=f"{share:.0%} of what can be served",
-                        x=[round_s / 60 for round_s in _ROUNDS_S],
-                        y=[jcts[i] / ideal[i] for jcts in found],
-                        style="marked",
-                    )
-                    for i, share in enumerate(_SHARES)
-                ],
-                note="1: every job always makes the progress that its allocation promises.",
-            )
-        ],
+        pictures=[_picture(found, ideal)],
     )
+
+
+def _picture(found: Sequence[Sequence[float]], ideal: Sequence[float]) -> Chart:
+    return Chart(
+        key="rounds",
+        title="Average JCT by length of rounds",
+        x="round (min)",
+        y="average JCT over the ideal's",
+        lines=[
+            Line(
+                name=f"{share:.0%} of what can be served",
+                x=[round_s / 60 for round_s in _ROUNDS_S],
+                y=[jcts[i] / ideal[i] for jcts in found],
+                style="marked",
+            )
+            for i, share in enumerate(_SHARES)
+        ],
+        note="1: every job always makes the progress that its allocation promises.",
+    )
+
+
+def _average_h(rows: pl.DataFrame, load: float, round_s: float) -> float:
+    at = rows.filter(
+        ((pl.col("jobs_per_h") - load).abs() < 1e-9 * load) & (pl.col("round") == round_s)
+    )
+    return float(at["average_jct_s"].to_numpy().mean()) / HOUR_S
 
 
 def _ideal_h(requests: list[Request], load: float) -> float:
