@@ -63,15 +63,21 @@ class EmulatedHands:
         """See ``Hands``: what was arithmetic is gone with the process that did it."""
 
     def start(
-        self, lease: Lease, spec: TaskSpec, starts_at_s: float, ends_at_s: float, *, fresh: bool
+        self,
+        lease: Lease,
+        spec: TaskSpec,
+        starts_at_s: float,
+        ends_at_s: float,
+        *,
+        fresh: bool,
+        after: Counts,
     ) -> Task:
         """See ``Hands``."""
-        steps = self._view.steps(lease.lease_id, spec.job_id)
         resumed_at_s = self._view.resumed_at_s(lease.lease_id)
         loads = fresh or resumed_at_s > starts_at_s
         starts_at_s = max(starts_at_s, resumed_at_s)
         ready_s = starts_at_s + (self.load_s if loads else 0.0)
-        task = EmulatedTask(self, lease, spec, steps, (starts_at_s, ready_s, ends_at_s))
+        task = EmulatedTask(self, lease, spec, after, (starts_at_s, ready_s, ends_at_s))
         tasks = self._leases.setdefault(lease.lease_id, [])
         tasks.append(task)
         self._set_rates(tasks, starts_at_s)
@@ -85,10 +91,6 @@ class EmulatedHands:
             self._set_rates(tasks, at_s)
         else:
             del self._leases[task.lease.lease_id]
-
-    def saved(self, job_id: str) -> float:
-        """Whole-job steps in a job's newest checkpoint."""
-        return self._view.saved.get(job_id, 0.0)
 
     def _set_rates(self, tasks: list[EmulatedTask], at_s: float) -> None:
         rates = self._view.rates([task.spec for task in tasks], tasks[0].lease.worker_type)
@@ -104,7 +106,7 @@ class EmulatedTask:
         hands: EmulatedHands,
         lease: Lease,
         spec: TaskSpec,
-        steps: float,
+        after: Counts,
         times: tuple[float, float, float],
     ) -> None:
         self.lease = lease
@@ -114,9 +116,9 @@ class EmulatedTask:
         starts_at_s, self._ready_s, self._ends_at_s = times
         self._load_s = self._ready_s - starts_at_s
         self._save_s = 0.0
-        self._saved = hands.saved(spec.job_id)
+        self._saved = after.saved_steps
         #: Steps at ``_since_s``, and steps/s from there.
-        self._steps, self._since_s, self._rate = steps, starts_at_s, 0.0
+        self._steps, self._since_s, self._rate = after.steps, starts_at_s, 0.0
         self._alarm: asyncio.TimerHandle | None = None
 
     def counts(self, now: float) -> Counts:

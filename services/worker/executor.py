@@ -138,7 +138,7 @@ class WorkerExecutor:
         self._starting: dict[str, asyncio.Task[None]] = {}
         #: Over, by order or by themselves: no round that was planned before may run them.
         self._forbidden: set[TaskKey] = set()
-        #: Last rows of tasks that are over; the log may not have them yet.
+        #: Where tasks that are over were last; the log may not have it yet.
         self._told: dict[TaskKey, TaskProgress] = {}
         #: Tasks that wait to be told at which iteration all of their ranks stop.
         self._meeting: set[TaskKey] = set()
@@ -278,7 +278,9 @@ class WorkerExecutor:
         starts_at_s = current.effect.starts_at_s
         # The round may be over while the lease goes on.
         _, ends_at_s = self._held.get(lease.lease_id, (0, current.effect.ends_at_s))
-        task = self._hands.start(lease, spec, starts_at_s, ends_at_s, fresh=fresh)
+        last = self._last_row(key)
+        after = Counts(last.steps, last.checkpointed_steps)
+        task = self._hands.start(lease, spec, starts_at_s, ends_at_s, fresh=fresh, after=after)
         self._running[key] = _Running(lease, spec, task, current)
         self._occupy(lease)
         task.ending.add_done_callback(lambda _: self._report_end(key))
@@ -326,6 +328,7 @@ class WorkerExecutor:
             length_s = current.effect.ends_at_s - current.effect.starts_at_s
             if not running.stopping and left_s > _WORTH_STARTING * length_s:
                 # It thought its lease over, having not heard of us for a while.
+                self._told[key] = self._row(running, ending.at_s)
                 del self._running[key]
                 self._begin(running.lease, running.spec, current, fresh=False)
             return

@@ -85,11 +85,19 @@ class Hands(Protocol):
     """Starts tasks."""
 
     def start(
-        self, lease: Lease, spec: TaskSpec, starts_at_s: float, ends_at_s: float, *, fresh: bool
+        self,
+        lease: Lease,
+        spec: TaskSpec,
+        starts_at_s: float,
+        ends_at_s: float,
+        *,
+        fresh: bool,
+        after: Counts,
     ) -> Task:
         """Start a task, or take over the one that a dead process of this service has left.
 
         ``fresh``: the lease starts with this round. Without it, there must have been a task.
+        ``after``: how far the job was when it was last heard of.
         """
         ...
 

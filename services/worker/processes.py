@@ -144,13 +144,20 @@ class ProcessHands:
                 end_all(folder)
 
     def start(
-        self, lease: Lease, spec: TaskSpec, starts_at_s: float, ends_at_s: float, *, fresh: bool
+        self,
+        lease: Lease,
+        spec: TaskSpec,
+        starts_at_s: float,
+        ends_at_s: float,
+        *,
+        fresh: bool,
+        after: Counts,
     ) -> ProcessTask:
         """See ``Hands``."""
         own = self._accelerators.cuda_ids
         ranks = [rank for rank, worker in enumerate(lease.worker_ids) if worker in own]
         loads_from_s = starts_at_s if fresh else self._tools.now()
-        task = ProcessTask(self._tools, lease, spec, ranks, (loads_from_s, ends_at_s))
+        task = ProcessTask(self._tools, lease, spec, ranks, (loads_from_s, ends_at_s), after)
         key = (lease.lease_id, spec.job_id)
         self._tasks[key] = task
         task.ending.add_done_callback(lambda _: self._forget(key))
@@ -163,7 +170,8 @@ class ProcessHands:
         return task
 
     def _start_copy(self, lease: Lease, spec: TaskSpec, ends_at_s: float) -> ProcessTask:
-        return self.start(lease, spec, self._tools.now(), ends_at_s, fresh=True)
+        now = self._tools.now()
+        return self.start(lease, spec, now, ends_at_s, fresh=True, after=Counts())
 
     def _forget(self, key: _Key) -> None:
         task = self._tasks.pop(key)
@@ -196,6 +204,7 @@ class ProcessTask:
         spec: TaskSpec,
         ranks: Sequence[int],
         times: tuple[float, float],
+        after: Counts,
     ) -> None:
         self.lease = lease
         self.spec = spec
@@ -223,9 +232,7 @@ class ProcessTask:
         #: Tells other services where the ranks here could stop; None: all ranks are here.
         self._propose: Callable[[int], None] | None = None
         self._error = ""
-        saved = tools.view.saved.get(spec.job_id, 0.0)
-        told = tools.view.steps(lease.lease_id, spec.job_id)
-        self._counts = Counts(max(told, saved), saved)
+        self._counts = after
 
     @property
     def folder(self) -> Path:

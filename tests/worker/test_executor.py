@@ -275,6 +275,23 @@ def test_a_stopped_job_does_not_wait_and_is_not_started_again() -> None:
     assert rows(bench) == [()]
 
 
+@pytest.mark.parametrize("way_s", [0.0, 5.0, 30.0])
+def test_a_task_that_starts_again_goes_on_from_what_is_on_its_way_to_the_log(way_s: float) -> None:
+    """Renewed as its lease ends, or too late: 200 steps are saved, and never taken back."""
+
+    async def work(bench: Bench) -> None:
+        bench.way_s = way_s
+        async with asyncio.TaskGroup() as group:
+            group.create_task(bench.run(plan(1, lease("r1-0", ("j", 1e6)))))
+            await asyncio.sleep(201.0)
+            group.create_task(bench.run(plan(2, renewed=("r1-0",))))
+
+    bench = on_bench(work)
+    first, second = (row for report in rows(bench) for row in report)
+    assert (first.steps, first.checkpointed_steps) == (200.0, 200.0)
+    assert second.steps > 300.0
+
+
 def test_a_task_that_ends_after_the_plan_that_renews_it_is_not_started_again() -> None:
     """The log does not have its end yet when the next round begins."""
 
