@@ -188,7 +188,7 @@ def test_no_process_stays_behind(tmp_path: Path, number: int) -> None:
 
 def wait_for_end(descriptor: int) -> bool:
     """Whether a process ends in time."""
-    return bool(select.select([descriptor], [], [], 30.0)[0])
+    return bool(select.select([descriptor], [], [], 60.0)[0])
 
 
 def test_without_a_cluster_commands_say_what_would_help(tmp_path: Path) -> None:

@@ -298,7 +298,7 @@ async def check_forgery(cluster: Cluster, users: dict[str, Path]) -> None:
             await log.append(Writer(actor, epoch).draft(last * epoch, 0, 0, event))
     await log.close()
     with pytest.raises(LogUnavailableError, match="uthorization"):
-        await JetStreamLog.connect(cluster.server.url, "main", connect_timeout_s=1.0)
+        await JetStreamLog.connect(cluster.server.url, "main", connect_timeout_s=3.0)
 
 
 # --- three hosts ----------------------------------------------------------------------------------

@@ -282,9 +282,8 @@ def test_timers_fire_in_log_time_whatever_the_host_s_clock_says(off_s: float) ->
                 records = await until(log, lambda found: len(of_kind(found, TimerFired)) == count)
             due = [event.due_s for event in events_of(records, TimerFired)]
             fired = [record.at for record in of_kind(records, TimerFired)]
-            late = sorted(at - due_s for at, due_s in zip(fired, due, strict=True))
-            assert late[0] >= 0.0
-            assert late[count // 2] < 1.0
+            # The least late one: a busy machine is not what the clock is off.
+            assert 0.0 <= min(at - due_s for at, due_s in zip(fired, due, strict=True)) < 1.0
 
     run(main())
 

@@ -21,6 +21,7 @@ from services.runtime.embedded import (
     check_version,
     find_binary,
 )
+from tests.live.led import until_ended
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.live
@@ -79,8 +80,9 @@ def test_the_lock_outlives_whoever_started_the_server(tmp_path: Path) -> None:
     starter.wait()
     starter.stdin.close()
     starter.stdout.close()
-    with EmbeddedServer(tmp_path):
-        assert not is_running(pid)
+    asyncio.run(until_ended(pid))
+    with EmbeddedServer(tmp_path) as server:
+        assert server.running
 
 
 def test_a_server_that_ends_is_started_again(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import subprocess
 from collections.abc import Coroutine, Sized
@@ -183,7 +184,7 @@ def test_a_cancelled_append_lets_go_at_once() -> None:
         async with connected(new_cluster()) as log:
 
             async def write(name: int) -> None:
-                for index in range(10_000):
+                for index in itertools.count():
                     await log.append(cancel(f"client.c{name}", index))
 
             for turn in range(50):
@@ -191,7 +192,7 @@ def test_a_cancelled_append_lets_go_at_once() -> None:
                 for _ in range(turn):
                     await asyncio.sleep(0)
                 task.cancel()
-                done, _ = await asyncio.wait([task], timeout=1.0)
+                done, _ = await asyncio.wait([task], timeout=30.0)
                 assert done
             assert await log.append(cancel("client.after", 0)) is not None
 
@@ -242,16 +243,21 @@ def test_without_patience_an_append_says_that_it_does_not_know(tmp_path: Path) -
 
     async def main(server: EmbeddedServer) -> None:
         told: list[str] = []
-        async with connected(
-            new_cluster(), server, try_timeout_s=0.1, patience_s=0.3, on_trouble=told.append
-        ) as log:
+        cluster = new_cluster()
+        hasty: dict[str, Any] = {"try_timeout_s": 0.1, "patience_s": 0.3, "on_trouble": told.append}
+        async with (
+            connected(cluster, server) as log,
+            connected(cluster, server, **hasty) as without_patience,
+        ):
             await log.append(cancel("client.a", 0))
             await kill(server)
             with pytest.raises(LogUnavailableError, match="append the same record again"):
-                await log.append(cancel("client.a", 1))
+                await without_patience.append(cancel("client.a", 1))
             server.start()
-            await true(lambda: bool(log.client.is_connected))
-            assert await log.append(cancel("client.a", 1)) == 2
+            await true(lambda: len(told) >= 2)
+            # How soon a busy machine has stored it is no matter here: by one that waits.
+            await log.append(cancel("client.a", 1))
+            assert [record.index for record in await everything(log)] == [0, 1]
         assert [line.split(":")[0] for line in told] == [
             "connection to the log lost",
             "connection to the log is back",
@@ -275,21 +281,22 @@ def test_a_reader_survives_restarts_of_the_server(tmp_path: Path) -> None:
                 for index in range(count):
                     await log.append(cancel("client.a", index))
 
-            async def read() -> list[int]:
-                seqs = []
+            seqs: list[int] = []
+
+            async def read() -> None:
                 async for record, _ in log.follow():
                     seqs.append(record.seq)
                     if len(seqs) == count:
                         break
-                return seqs
 
             reading, writing = asyncio.create_task(read()), asyncio.create_task(write())
-            for _ in range(2):
-                await asyncio.sleep(0.3)
+            for enough in (count // 3, 2 * count // 3):
+                await true(partial(holds, seqs, enough))
                 await kill(server)
                 server.start()
             await writing
-            assert await reading == list(range(1, count + 1))
+            await reading
+            assert seqs == list(range(1, count + 1))
 
     with EmbeddedServer(tmp_path) as server:
         run(main(server))

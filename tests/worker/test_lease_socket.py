@@ -309,7 +309,7 @@ def test_who_speaks_before_it_is_expected_is_waited_for(tmp_path: Path) -> None:
             other.say(HELLO)
             await other.hear("lease")
             host.socket.expect("late", task(tmp_path, steps=20, ranks=2), {0, 1}, 50.0)
-            assert (await early.hear("lease"))["ends_in_s"] == pytest.approx(50.0, abs=1.0)
+            assert 0 < (await early.hear("lease"))["ends_in_s"] <= 50.0
         assert not host.socket.refusals
 
     on_host(tmp_path, scenario)

@@ -27,10 +27,10 @@ def test_a_rank_waits_at_its_proposal() -> None:
     assert proposed > 10
     loop = threading.Thread(target=walk, args=(course, proposed + 5, held))
     loop.start()
-    assert held.wait(5)
+    assert held.wait(60)
     assert course.iteration == proposed
     course.stop(proposed + 5)
-    loop.join(5)
+    loop.join(60)
     assert course.iteration == proposed + 5
     assert course.stop_due
 
@@ -41,10 +41,10 @@ def test_a_question_that_is_dropped_lets_go() -> None:
     proposed = course.propose(0.0)
     loop = threading.Thread(target=walk, args=(course, 100, held))
     loop.start()
-    assert held.wait(5)
+    assert held.wait(60)
     assert course.iteration == proposed
     course.withdraw()
-    loop.join(5)
+    loop.join(60)
     assert course.iteration == 100
     assert not course.stop_due
 

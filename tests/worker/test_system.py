@@ -12,10 +12,16 @@ from services.worker.system import NO_RANK, end_all, gone, tasks_under
 
 
 def start(folder: Path, rank: str) -> subprocess.Popen[bytes]:
-    """A process of a task that runs until it is ended."""
+    """A process of a task that runs until it is ended; it does by now."""
     environment = {FOLDER_VARIABLE: str(folder), "GAVEL_RANK": rank}
-    code = "import time; time.sleep(600)"
-    return subprocess.Popen([sys.executable, "-c", code], env=environment)
+    code = "import time; print(flush=True); time.sleep(600)"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    with process.stdout as said:
+        said.readline()
+    return process
 
 
 def test_processes_of_a_task_are_found_and_ended(tmp_path: Path) -> None:
