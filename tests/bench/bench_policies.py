@@ -46,8 +46,8 @@ class Case(NamedTuple):
 _CASES = [
     Case("las", 2048, _SINGLE, _ALIKE, 0.25, 100),
     Case("las", 2048, _GANGS, _THREE, 1.2, 500),
-    Case("las", 2048, _GANGS, _ALL_DIFFERENT, 0.25, 500),
-    Case("las", 2048, _GANGS, _ALL_DIFFERENT, 1.2, 1500),
+    Case("las", 2048, _GANGS, _ALL_DIFFERENT, 0.25, 100),
+    Case("las", 2048, _GANGS, _ALL_DIFFERENT, 1.2, 500),
     Case("las:ss", 512, _SINGLE, _ALIKE, 0.25, 30),
     Case("las:ss", 2048, _SINGLE, _ALIKE, 0.25, 40),
     Case("las:ss", 32_768, _SINGLE, _ALIKE, 0.25, 200),
