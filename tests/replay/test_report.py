@@ -29,7 +29,7 @@ from replay.summary import Figures
 from replay.sweep.cell import run_cell
 from replay.sweep.store import Results
 from schemas.record import Record
-from services.runtime.file_log import FileLog
+from services.runtime.file_log import FileLog, read_log
 from services.runtime.log import MemoryLog
 
 _REQUEST = Request(
@@ -41,6 +41,9 @@ _REQUEST = Request(
     cluster="v100=8,p100=8,k80=8",
     servers="v100=4,p100=4,k80=4",
 )
+
+
+_GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def simulated(request: Request, load_s: float = 5.0) -> tuple[LogFold, Figures]:
@@ -243,6 +246,18 @@ def test_jobs_that_never_ran_are_shown_waiting() -> None:
     assert "no job finished" in " ".join(report.notes)
     assert "jobs" in by_key(list(report.pictures))
     assert page.render(report)
+
+
+@pytest.mark.parametrize("log", sorted(_GOLDEN.glob("*.jsonl")), ids=lambda path: path.stem)
+def test_logs_of_bad_days_are_shown(log: Path) -> None:
+    """Lost workers, restarts, revoked leases: no bar ends before it begins, or outlives the log."""
+    folded = log_pictures.fold(read_log(log))
+    pictures = by_key(list(log_pictures.report_of(folded, log.name).pictures))
+    timeline = pictures["timeline"]
+    assert isinstance(timeline, Timeline)
+    assert all(0 <= span.start <= span.end <= folded.at / 3600 for span in timeline.spans)
+    assert all(s >= 0 for causes in folded.waited_s.values() for s in causes.values())
+    assert msgspec.json.encode([page.figure(picture) for picture in pictures.values()])
 
 
 def test_a_wrong_format_is_named(tmp_path: Path) -> None:
