@@ -19,7 +19,7 @@ import msgspec
 
 from replay.driver import Outcome, Report
 from schemas.decisions import Effect
-from schemas.domain import Lease, TaskProgress, TaskSpec
+from schemas.domain import UNCONSOLIDATED, Lease, TaskProgress, TaskSpec
 from schemas.events import (
     AnyEvent,
     ProgressReported,
@@ -239,8 +239,9 @@ class Cluster:
         """What a copy of a job makes, and the reference beside it; nothing of it is kept."""
         lease = effect.lease
         job, *others = lease.tasks
-        # A profile tells what the type can do, whatever workers were idle.
-        speeds = self._speeds(lease, lease.tasks, lease.worker_type)
+        # A profile tells what the type can do, or its looser way, whatever workers were idle.
+        way = lease.worker_type + UNCONSOLIDATED * lease.unconsolidated
+        speeds = self._speeds(lease, lease.tasks, way)
         return ThroughputMeasured(
             reporter=effect.reporter,
             lease_id=lease.lease_id,

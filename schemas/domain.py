@@ -99,6 +99,7 @@ class ThroughputRow(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_de
 class ProfileCell(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One thing to measure of a job: its speed on a worker type, alone or beside a reference."""
 
+    #: Or its unconsolidated way, for a gang.
     worker_type: str
     #: Job type of the reference job; empty: alone.
     beside: str

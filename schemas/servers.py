@@ -53,6 +53,12 @@ class Servers:
         needed = fewest(len(worker_ids), map(len, self._workers.get(worker_type, {}).values()))
         return needed is None or len(spanned) <= needed
 
+    def can_be_apart(self, worker_type: str, workers: int) -> bool:
+        """Whether so many workers of the type can lie on more servers than need be."""
+        sizes = [len(ids) for ids in self._workers.get(worker_type, {}).values() if ids]
+        needed = fewest(workers, sizes)
+        return needed is not None and min(workers, len(sizes)) > needed
+
     def way(self, lease: Lease) -> str:
         """The worker type, and in which of the two ways the lease holds it."""
         is_gang = len(lease.worker_ids) > 1

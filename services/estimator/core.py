@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import ClassVar
 
 from schemas.decisions import Decision, Effect, Emit, Run
-from schemas.domain import JobSpec, ProfileCell
+from schemas.domain import UNCONSOLIDATED, JobSpec, ProfileCell, ThroughputRow
 from schemas.events import (
     AnyEvent,
     ClusterConfigured,
@@ -194,11 +194,19 @@ class EstimatorCore:
             scale_factor=spec.scale_factor,
             references=references,
             worker_types=self._worker_types,
+            ways=self._ways(spec.scale_factor, references),
             fraction=config.profile_fraction,
             profile_s=config.profile_seconds(),
             budget_s=config.profile_budget_s,
         )
         return (*provisional, Run(effect))
+
+    def _ways(self, scale_factor: int, references: Sequence[ThroughputRow]) -> tuple[str, ...]:
+        """Unconsolidated ways that a gang can be held in, and that references were measured in."""
+        known = {cell.worker_type for row in references for cell in row.alone}
+        ways = {t: t + UNCONSOLIDATED for t in self._worker_types}
+        apart = self._meter.servers.can_be_apart
+        return tuple(way for t, way in ways.items() if way in known and apart(t, scale_factor))
 
     def _unknown(self, key: ClassKey) -> str:
         job_type, scale_factor = key
@@ -223,7 +231,8 @@ class EstimatorCore:
         """Remember which profile a lease is for; one that is revoked finds nothing."""
         for lease in event.granted:
             task, *others = lease.tasks
-            cell = ProfileCell(lease.worker_type, others[0].job_type if others else "")
+            way = lease.worker_type + UNCONSOLIDATED * lease.unconsolidated
+            cell = ProfileCell(way, others[0].job_type if others else "")
             self._profiles[lease.lease_id] = (task.job_id, cell)
         over = [self._profiles.pop(i) for i in event.revoked if i in self._profiles]
         return [decision for job_id, cell in over for decision in self._found(job_id, cell, None)]

@@ -20,6 +20,8 @@ class PlanProfiles(msgspec.Struct, frozen=True, kw_only=True):
     references: tuple[ThroughputRow, ...]
     #: Types there are workers of, by name.
     worker_types: tuple[str, ...]
+    #: A gang's: unconsolidated ways that it can be held in, and that references were measured in.
+    ways: tuple[str, ...] = ()
     #: Of the pairs, the share to profile.
     fraction: float
     profile_s: float

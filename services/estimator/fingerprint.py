@@ -181,6 +181,11 @@ def taken_for(
     return Match(job_type, confidence, scale, found)
 
 
+def isolated(measured: Measured) -> dict[str, float]:
+    """{worker type, or way: steps/s} that a job was measured to make alone."""
+    return {way: rate for (way, beside), (rate, _) in measured.items() if not beside}
+
+
 def cells_of(rows: Sequence[ThroughputRow], job_type: str) -> dict[Cell, tuple[float, float]]:
     """All that rows say of a job type, alone and beside others; a pair may stand in either row."""
     found: dict[Cell, tuple[float, float]] = {}

@@ -15,7 +15,7 @@ from services.estimator.effects import (
     by_itself,
     profiles_alone,
 )
-from services.estimator.fingerprint import base_type, library
+from services.estimator.fingerprint import base_type, isolated, library
 from services.estimator.newcomers import first_of_its_class, is_like, joined
 from services.estimator.profiling import plan
 from services.estimator.rates import rates_of, snapped
@@ -39,6 +39,7 @@ def plan_profiles(effect: PlanProfiles) -> ProfileRequested:
         effect.fraction,
         effect.profile_s * effect.scale_factor,
         effect.budget_s,
+        effect.ways,
     )
     return ProfileRequested(job_id=effect.job_id, cells=cells, seconds=effect.profile_s)
 
@@ -71,7 +72,7 @@ def fingerprint(effect: Fingerprint) -> ThroughputEstimated:
     of_class = next(r for r in (*references, *effect.learned) if r.job_type == match.job_type)
     # Types without workers now may have some later: there it goes as its class does.
     elsewhere = {t: rate * match.multiplier for t, rate in rates_of(of_class).items()}
-    alone = snapped(elsewhere | match.alone, rates_of(of_class))
+    alone = snapped(elsewhere | match.alone | isolated(measured), rates_of(of_class))
     row = ThroughputRow(
         job_type=match.job_type,
         scale_factor=effect.scale_factor,

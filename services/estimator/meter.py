@@ -55,19 +55,20 @@ class _Lease:
 class Meter:
     """Folds rounds and reports into readings."""
 
-    _servers: Servers = field(default_factory=Servers)
+    #: Where workers are: which ways gangs are, and can be, held in.
+    servers: Servers = field(default_factory=Servers)
     _leases: dict[str, _Lease] = field(default_factory=dict)
     #: {job id: steps of its newest checkpoint, which the next lease goes on from}
     _saved: dict[str, float] = field(default_factory=dict)
 
     def register(self, event: WorkerRegistered) -> None:
         """A worker is there: its server says how gangs are placed."""
-        self._servers.add(event)
+        self.servers.add(event)
 
     def plan(self, event: RoundScheduled) -> None:
         """A round is planned; leases long over are forgotten."""
         for lease in event.granted:
-            way = self._servers.way(lease)
+            way = self.servers.way(lease)
             jobs = [task.job_id for task in lease.tasks]
             self._leases[lease.lease_id] = _Lease(way, jobs, event.round_id)
         for lease_id in event.renewed:

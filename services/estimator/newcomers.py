@@ -23,6 +23,7 @@ from services.estimator.fingerprint import (
     Match,
     Measured,
     cells_of,
+    isolated,
     taken_for,
 )
 from services.estimator.rates import rates_of
@@ -75,8 +76,8 @@ def first_of_its_class(
     guess = np.where(guessed, (completed + known.values[nearest]) / 2, completed)
     of_reference = cells_of(references, match.job_type)
     # Types without workers now may have some later: there it goes as the nearest reference does.
-    isolated = {t: rate for (t, beside), (rate, _) in of_reference.items() if not beside}
-    alone = {t: rate * match.multiplier for t, rate in isolated.items()} | match.alone
+    elsewhere = {t: rate * match.multiplier for t, rate in isolated(of_reference).items()}
+    alone = elsewhere | match.alone | isolated(job)
     pairs = [
         *_beside_references(known, guess, alone),
         *_elsewhere(known, of_reference, match.multiplier),

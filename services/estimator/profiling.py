@@ -6,6 +6,8 @@ How sure one is of a row's unknowns depends on which cells are measured, not on 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from schemas.domain import ProfileCell
@@ -48,7 +50,11 @@ def choose(library: Library, count: int) -> tuple[Cell, ...]:
 
 
 def plan(
-    library: Library, fraction: float, cell_worker_s: float, budget_worker_s: float
+    library: Library,
+    fraction: float,
+    cell_worker_s: float,
+    budget_worker_s: float,
+    ways: Sequence[str] = (),
 ) -> tuple[ProfileCell, ...]:
     """Profiles to ask for: alone on each type, then pairs, as far as fraction and budget go.
 
@@ -58,8 +64,10 @@ def plan(
         Of the pairs that can be profiled, at most this share, rounded to whole profiles.
     cell_worker_s, budget_worker_s : float
         Worker-seconds that one profile takes, and that all of a job's may take.
+    ways
+        Of types, unconsolidated, that the job is to be measured alone in as well.
     """
-    alone = [ProfileCell(worker_type, "") for worker_type in library.worker_types]
+    alone = [ProfileCell(worker_type, "") for worker_type in (*library.worker_types, *ways)]
     affordable = int(budget_worker_s / cell_worker_s)
     wanted = round(fraction * len(library.profiles()))
     pairs = choose(library, min(wanted, max(0, affordable - len(alone))))

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from schemas.decisions import Decision, Emit, Wake
-from schemas.domain import Lease, ProfileCell, TaskSpec
+from schemas.domain import UNCONSOLIDATED, Lease, ProfileCell, TaskSpec
 from schemas.events import LeasesChanged, ProfileRequested, RoundScheduled
 from schemas.servers import Servers
 from services.mechanism.jobs import Jobs
@@ -106,14 +107,17 @@ class Profiles:
                 waiting += self._waiting[position:]
                 break
             job = jobs.active[job_id]
-            there = free.get(cell.worker_type, [])
+            worker_type = cell.worker_type.removesuffix(UNCONSOLIDATED)
+            apart = worker_type != cell.worker_type
+            there = free.get(worker_type, [])
             size = job.spec.scale_factor
             ends_at_s = starts_at_s + seconds
-            worker_ids = _close_together(there, size, workers)
+            choose = _far_apart if apart else _close_together
+            worker_ids = choose(there, size, workers)
             if not worker_ids or ends_at_s > until_s:
                 waiting.append((job_id, cell, seconds))
                 continue
-            free[cell.worker_type] = [w for w in there if w not in worker_ids]
+            free[worker_type] = [w for w in there if w not in worker_ids]
             tasks = [task_of(job)]
             if cell.beside:
                 tasks.append(
@@ -122,8 +126,9 @@ class Profiles:
             lease = Lease(
                 lease_id=f"p{self._granted}",
                 tasks=tuple(tasks),
-                worker_type=cell.worker_type,
+                worker_type=worker_type,
                 worker_ids=worker_ids,
+                unconsolidated=apart,
                 reporters=workers.reporters(worker_ids),
                 profile=True,
             )
@@ -160,12 +165,28 @@ def _close_together(there: list[str], size: int, workers: Workers) -> tuple[str,
     """
     if size == 1 or len(there) < size:
         return tuple(there[:size]) if len(there) >= size else ()
-    by_server: dict[str, list[str]] = {}
-    for worker_id in there:
-        by_server.setdefault(workers.registered[worker_id].server_id, []).append(worker_id)
-    (chosen,) = place([(size, None)], by_server)
+    (chosen,) = place([(size, None)], _by_server(there, workers))
     first = workers.registered[chosen[0]]
     consolidated = Servers.of(workers.registered.values()).is_consolidated(
         first.worker_type, chosen
     )
     return chosen if first.profiles_only or consolidated else ()
+
+
+def _far_apart(there: list[str], size: int, workers: Workers) -> tuple[str, ...]:
+    """So many of these workers of one type, on more servers than need be; none if they cannot."""
+    by_server = _by_server(there, workers).values()
+    in_turn = [w for turn in zip_longest(*by_server) for w in turn if w is not None]
+    chosen = tuple(in_turn[:size])
+    if len(chosen) < size:
+        return ()
+    worker_type = workers.registered[chosen[0]].worker_type
+    servers = Servers.of(workers.registered.values())
+    return () if servers.is_consolidated(worker_type, chosen) else chosen
+
+
+def _by_server(worker_ids: list[str], workers: Workers) -> dict[str, list[str]]:
+    by_server: dict[str, list[str]] = {}
+    for worker_id in worker_ids:
+        by_server.setdefault(workers.registered[worker_id].server_id, []).append(worker_id)
+    return by_server

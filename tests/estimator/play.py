@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from schemas.decisions import Decision, Emit, Run
-from schemas.domain import Lease, ProfileCell, TaskProgress, TaskSpec
+from schemas.domain import UNCONSOLIDATED, Lease, ProfileCell, TaskProgress, TaskSpec
 from schemas.events import (
     AnyEvent,
     LeasesChanged,
@@ -76,9 +76,10 @@ class Play:
                 TaskSpec(job_id=i, job_type=name, scale_factor=1, total_steps=0.0)
                 for i, name in specs
             ),
-            worker_type=cell.worker_type,
+            worker_type=cell.worker_type.removesuffix(UNCONSOLIDATED),
             worker_ids=("w",),
             reporters=(REPORTER,),
+            unconsolidated=cell.worker_type.endswith(UNCONSOLIDATED),
             profile=True,
         )
         self.tell(LeasesChanged(round_id=0, revoked=(), reason="profile", granted=(lease,)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from schemas.domain import (
@@ -34,13 +36,13 @@ WORKERS = tuple(
 TOGETHER, APART = ("w0", "w1"), ("w0", "w2")
 
 
-def playing(**alone: float) -> Play:
-    """A class m of two workers, and a job of it."""
+def playing(workers: Sequence[WorkerRegistered] = WORKERS, **alone: float) -> Play:
+    """A class m of two workers, and jobs of it."""
     cells = tuple(Throughput(*cell) for cell in sorted(alone.items()))
     row = ThroughputRow(job_type="m", scale_factor=2, alone=cells)
     return Play(
         ClusterConfigured(estimator="learned"),
-        *WORKERS,
+        *workers,
         ThroughputTableImported(source="test", rows=(row,)),
         *(submitted(job_id) for job_id in "abc"),
     )
@@ -66,6 +68,27 @@ def run_round(
     plan = RoundScheduled(round_id=number, starts_at_s=0.0, ends_at_s=100.0, granted=(lease,))
     row = TaskProgress(lease.lease_id, job_id, 100.0 * rate, 0.0, 100.0)
     return play.tell(plan, ProgressReported(reporter=REPORTER, round_id=number, rows=(row,)))
+
+
+def test_a_gang_nobody_knows_is_profiled_in_both_ways() -> None:
+    """If it can lie in both here, and references were measured so; each is what it was found."""
+    play = playing(v100=8.0, v100_unconsolidated=4.0)
+    spec = JobSpec(job_id="new", job_type="?", scale_factor=2, total_steps=1e9)
+    play.tell(JobSubmitted(job=spec))
+    request = play.asked("new")
+    assert [cell.worker_type for cell in request.cells] == ["v100", SPREAD]
+    found = {"v100": 16.0, SPREAD: 12.0}
+    learned = estimates(play.profile(request, lambda cell: (found[cell.worker_type], 0.0)))[0]
+    assert learned.row.job_type == "m"
+    assert rates(learned) == pytest.approx(found, rel=0.011)
+
+
+def test_where_gangs_lie_in_one_way_only_there_is_one_to_profile() -> None:
+    """No reference was measured in the other; or all workers are on one server."""
+    for play in (playing(v100=8.0), playing(WORKERS[:2], v100=8.0, v100_unconsolidated=4.0)):
+        spec = JobSpec(job_id="new", job_type="?", scale_factor=2, total_steps=1e9)
+        play.tell(JobSubmitted(job=spec))
+        assert [cell.worker_type for cell in play.asked("new").cells] == ["v100"]
 
 
 def test_each_way_is_corrected_by_leases_of_its_own() -> None:

@@ -263,3 +263,20 @@ def test_gangs_far_apart_are_measured_as_such() -> None:
         if isinstance(record.event, ThroughputEstimated) and not record.event.job_id
     ][-1]
     assert {c.worker_type: c.steps_per_s for c in estimate.row.alone} == pytest.approx(truth)
+
+
+def test_a_gang_nobody_knows_is_profiled_in_both_ways() -> None:
+    """On workers left idle, together and apart; its estimate has what each was found to make."""
+    far = "v100" + UNCONSOLIDATED
+    truth = {("m", 2): {"v100": 8.0, far: 7.0}, ("n", 2): {"v100": 6.0, far: 2.0}}
+    table = ThroughputTable("test", truth, {})
+    known = ThroughputTable("test", {("m", 2): truth["m", 2]}, {})
+    jobs = [JobSpec(job_id="j", job_type="n", scale_factor=2, total_steps=40_000.0)]
+    config = msgspec.structs.replace(default_mode("las:placement", 360.0), estimator="learned")
+    workers = build_workers({"v100": 8}, {"v100": 4}, {})
+    simulation = Simulation(MemoryLog(), config, workers, table, jobs, believed=known)
+    simulation.run()
+    events = [record.event for record in records_of(simulation.driver)]
+    (learned,) = (e for e in events if isinstance(e, ThroughputEstimated) and e.source == "learned")
+    found = {cell.worker_type: cell.steps_per_s for cell in learned.row.alone}
+    assert found == pytest.approx(truth["n", 2], rel=0.011)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from schemas.decisions import Decision
-from schemas.domain import Lease, ProfileCell
+from schemas.domain import UNCONSOLIDATED, Lease, ProfileCell
 from schemas.events import (
     AnyEvent,
     CancelRequested,
@@ -137,6 +137,20 @@ def test_a_gang_is_profiled_on_no_more_servers_than_need_be() -> None:
     assert granted(plan) == []
     (lease,) = granted(told(core, 1.0, worker("v100-0", server="s0")))
     assert lease.worker_ids == ("v100-0", "v100-1")
+
+
+def test_a_gang_s_looser_way_is_profiled_on_more_servers_than_need_be() -> None:
+    """And only there: idle workers of one server will not do for it."""
+    way = "v100" + UNCONSOLIDATED
+    core = standing(*(worker(f"v100-{i}", server=f"s{i // 2}") for i in range(6)))
+    told(core, 0.0, CancelRequested(job_id="a"), job("b", 2), estimate({"v100": 2.0}, 2))
+    told(core, 0.0, *(DrainRequested(worker_id=f"v100-{i}") for i in (2, 3)))
+    told(core, 0.0, asked("b", (way, "")))
+    plan = told(core, 0.0, TimerFired(timer="round/1", due_s=0.0))
+    assert granted(plan) == []
+    (lease,) = granted(told(core, 1.0, worker("v100-2", server="s1")))
+    assert (lease.worker_type, lease.unconsolidated) == ("v100", True)
+    assert len({int(worker_id[-1]) // 2 for worker_id in lease.worker_ids}) == 2
 
 
 def test_a_profile_on_a_worker_that_is_lost_finds_nothing() -> None:

@@ -44,6 +44,16 @@ def test_workers_for_profiles_make_no_room_for_gangs() -> None:
     assert servers.way(lease("a", "c")) == "v100"
 
 
+def test_workers_can_be_apart_only_where_there_are_servers_for_it() -> None:
+    """On one server, or one to a server, there is no other way to lie."""
+    one = Servers.of(worker(f"w{i}", "s") for i in range(4))
+    each = Servers.of(worker(f"w{i}", f"s{i}") for i in range(4))
+    two = Servers.of(worker(f"w{i}", f"s{i // 2}") for i in range(4))
+    assert [s.can_be_apart("v100", 2) for s in (one, each, two)] == [False, False, True]
+    assert not two.can_be_apart("v100", 4)
+    assert not two.can_be_apart("k80", 2)
+
+
 def test_workers_never_heard_of_say_nothing() -> None:
     """A log may be cut: a lease of unknown workers counts as of its type."""
     assert Servers().way(lease("a", "b")) == "v100"
