@@ -9,6 +9,8 @@ instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cache
+from hashlib import blake2b
 from pathlib import Path
 from typing import ClassVar
 
@@ -198,12 +200,18 @@ class Index:
     def _of_cores(self, cores: Cores) -> Iterator[Snapshots]:
         for actor in cores.actors.values():
             yield Snapshots(self._folder, _NAME, actor, every=EVERY, keep=None)
-        bearer = _bearer("received", cores.last_seq)
-        yield Snapshots(self._folder, _NAME, bearer, (cores.received,), EVERY, keep=None)
+        yield self._of_folds("received", cores.last_seq, (cores.received,))
 
     def _of_world(self, moment: Moment) -> Snapshots:
-        bearer = _bearer("world", moment.last_seq)
-        return Snapshots(self._folder, _NAME, bearer, moment.beside, EVERY, keep=None)
+        return self._of_folds("world", moment.last_seq, moment.beside)
+
+    def _of_folds(self, name: str, seq: int, folds: Sequence[object]) -> Snapshots:
+        """Of folds that are no core's; what bears them is an actor that does nothing."""
+        bearer = Actor(name, _Nothing())
+        bearer.last_seq = seq
+        return Snapshots(
+            self._folder, _NAME, bearer, folds, EVERY, keep=None, code=_code_of_folds()
+        )
 
 
 class _Nothing:
@@ -221,7 +229,10 @@ class _Nothing:
         return ()
 
 
-def _bearer(name: str, seq: int) -> Actor:
-    actor = Actor(name, _Nothing())
-    actor.last_seq = seq
-    return actor
+@cache
+def _code_of_folds() -> str:
+    """Digest of the sources that the folds beside the cores depend on."""
+    here = Path(__file__).parent
+    sources = [here / f"{name}.py" for name in ("received", "speeds", "underway", "world")]
+    sources += sorted((here.parent / "schemas").glob("*.py"))
+    return blake2b(b"".join(map(Path.read_bytes, sources)), digest_size=16).hexdigest()

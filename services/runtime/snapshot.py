@@ -104,6 +104,7 @@ class Snapshots:
     every : records between two snapshots
     keep : newest snapshots to keep; None: all
     behaviour : version of the decisions the code makes
+    code : digest of the sources of what folds; empty: of the core's package, schemas and actor
     """
 
     folder: Path
@@ -113,6 +114,7 @@ class Snapshots:
     every: int = 10_000
     keep: int | None = 2
     behaviour: int = BEHAVIOUR
+    code: str = ""
 
     def due(self, seq: int) -> bool:
         """Whether one is to be taken after this record."""
@@ -133,7 +135,7 @@ class Snapshots:
             record=record.record_id,
             digest=record.digest,
             behaviour=self.behaviour,
-            code=_code(type(actor.core)),
+            code=self._code,
         )
         return _sealed(header, _encode(_frozen(actor, self._folds)))
 
@@ -239,13 +241,17 @@ class Snapshots:
             raise UnfitSnapshotError(
                 f"it is of behaviour version {header.behaviour}, and this is {self.behaviour}"
             )
-        if header.code != _code(type(self.actor.core)):
+        if header.code != self._code:
             raise UnfitSnapshotError("it was made by other code than this")
         if record is None:
             raise UnfitSnapshotError(f"the log ends before record {header.seq}: another log's")
         found = (record.seq, record.record_id, record.digest)
         if found != (header.seq, header.record, header.digest):
             raise UnfitSnapshotError(f"the log has another record {header.seq}: another log's")
+
+    @property
+    def _code(self) -> str:
+        return self.code or _code(type(self.actor.core))
 
     @property
     def _folds(self) -> tuple[Any, ...]:
