@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from replay.cli_options import OptionError, new_file, seconds
+
+if TYPE_CHECKING:
+    from replay.whatif import Answer
+    from replay.whatif_change import Change
 
 _PLOTS = (".png", ".pdf", ".html")
 
@@ -57,55 +61,85 @@ def whatif(
         new_file("--plot", plot, force=force)
         if plot.suffix not in _PLOTS:
             raise OptionError("--plot", str(plot), f"a file ending in {', '.join(_PLOTS)}")
-    more = _more(cluster) if cluster else {}
-    if round is not None:
-        seconds("--round", round)
-
-    from replay import cli_options, own_policy, views  # noqa: PLC0415 - numpy takes its time
-    from replay.log_source import reader  # noqa: PLC0415 - as above
-    from replay.traces.tables import read_table  # noqa: PLC0415 - as above
-    from replay.whatif import what_if  # noqa: PLC0415 - as above
-    from replay.whatif_change import Change  # noqa: PLC0415 - as above
-    from replay.whatif_show import as_json, jobs_chart, report, table  # noqa: PLC0415 - as above
-
-    own_policy.load(policy)
-    change = Change(
-        policy=policy,
-        parameters=cli_options.parameters("--parameters", parameters) if parameters else {},
-        round_s=round,
-        cluster=more,
-        without_entity=without_entity,
-        table=None if throughputs is None else read_table(throughputs),
-    )
-    asked: dict[str, Any] = {
+    asked = {
         "--policy": policy,
         "--parameters": parameters,
         "--cluster": cluster,
         "--round": round,
         "--without-entity": without_entity,
-        "--throughputs": throughputs and str(throughputs),
+        "--throughputs": throughputs,
         "--at": at,
     }
-    asked = {name: value for name, value in asked.items() if value}
-    words = ", ".join(f"{k.removeprefix('--')} {v}" for k, v in asked.items()) or "nothing changed"
+    given = {name: value for name, value in asked.items() if value not in (None, "")}
+    return _answer(log, given, plot, json=json)
+
+
+def _answer(log: Path, given: dict[str, Any], plot: Path | None, *, json: bool) -> int:
+    """Ask, and tell."""
+    from replay import views  # noqa: PLC0415 - numpy and the solvers take their time to load
+    from replay.log_source import reader  # noqa: PLC0415 - as above
+    from replay.whatif import what_if  # noqa: PLC0415 - as above
+
+    change = _change(given)
     with views.job_progress(0, quiet=json, what="deciding anew") as observe:
-        answer = what_if(reader(log), change, at, observe)
-    if json:
-        import msgspec  # noqa: PLC0415 - seldom needed
-
-        print(msgspec.json.format(msgspec.json.encode(as_json(answer, asked))).decode())
-    else:
-        views.out().print(table(answer, words))
+        answer = what_if(reader(log), change, given["--at"], observe)
+    _tell(answer, given, json=json)
     if plot is not None:
-        from replay.report import page, printed  # noqa: PLC0415 - only where drawn
-
-        if plot.suffix == ".html":
-            plot.write_text(page.render(report(answer, words, log.name)))
-        else:
-            printed.write(
-                [jobs_chart(answer, words, key=plot.stem)], plot.parent, [plot.suffix[1:]]
-            )
+        _draw(answer, _in_words(given), log, plot)
     return 0
+
+
+def _change(given: dict[str, Any]) -> Change:
+    """What is asked for.
+
+    Raises
+    ------
+    OptionError, PolicyError, TableError
+        It makes no sense.
+    """
+    from replay import cli_options, own_policy  # noqa: PLC0415 - as above
+    from replay.traces.tables import read_table  # noqa: PLC0415 - as above
+    from replay.whatif_change import Change  # noqa: PLC0415 - as above
+
+    parameters, table = given.get("--parameters"), given.get("--throughputs")
+    own_policy.load(given.get("--policy", ""))
+    return Change(
+        policy=given.get("--policy", ""),
+        parameters=cli_options.parameters("--parameters", parameters) if parameters else {},
+        round_s=seconds("--round", given["--round"]) if "--round" in given else None,
+        cluster=_more(given["--cluster"]) if "--cluster" in given else {},
+        without_entity=given.get("--without-entity", ""),
+        table=None if table is None else read_table(table),
+    )
+
+
+def _in_words(given: dict[str, Any]) -> str:
+    listed = (f"{name.removeprefix('--')} {value}" for name, value in given.items() if value)
+    return ", ".join(listed) or "nothing changed"
+
+
+def _tell(answer: Answer, given: dict[str, Any], *, json: bool) -> None:
+    import msgspec  # noqa: PLC0415 - seldom needed
+
+    from replay import views  # noqa: PLC0415 - as above
+    from replay.whatif_show import as_json, table  # noqa: PLC0415 - as above
+
+    if json:
+        said = {name: str(v) if isinstance(v, Path) else v for name, v in given.items() if v}
+        print(msgspec.json.format(msgspec.json.encode(as_json(answer, said))).decode())
+    else:
+        views.out().print(table(answer, _in_words(given)))
+
+
+def _draw(answer: Answer, words: str, log: Path, plot: Path) -> None:
+    from replay.report import page, printed  # noqa: PLC0415 - only where drawn
+    from replay.whatif_show import jobs_chart, report  # noqa: PLC0415 - as above
+
+    if plot.suffix == ".html":
+        plot.write_text(page.render(report(answer, words, log.name)))
+    else:
+        chart = jobs_chart(answer, words, key=plot.stem)
+        printed.write([chart], plot.parent, [plot.suffix[1:]])
 
 
 def _more(text: str) -> dict[str, int]:
