@@ -21,6 +21,7 @@ from schemas.events import (
     CancelRequested,
     DrainRequested,
     JobSubmitted,
+    WorkerDisappeared,
     WorkerRegistered,
     WorkerReturned,
     WorkerUnreachable,
@@ -103,7 +104,7 @@ def _take(line: _Line, at_s: float, number: int, seen: set[str], rows: Rows) -> 
         rows.lines.append(number)
     elif isinstance(event, OUTSIDE) and may_write(line.actor, event):
         rows.events.append(TimedEvent(at_s, line.actor, event))
-    elif isinstance(event, WorkerRegistered):
+    elif isinstance(event, WorkerRegistered | WorkerDisappeared):
         rows.refuse("workers of the log's own cluster: name the cluster to simulate", number)
     else:
         rows.refuse("settings and decisions: what is simulated makes its own", number)

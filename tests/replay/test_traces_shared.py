@@ -334,3 +334,18 @@ def test_counts_of_the_real_files(reference_data: Path) -> None:
     assert counts(elastic.repaired, "cannot be met") == 466
     hpc2n = read_trace(folder / "swf" / "hpc2n_2002_excerpt.swf", TABLE)
     assert counts(hpc2n.refused, "run time (column 4) is not known") == 25
+
+
+def test_workers_of_a_log_stay_there() -> None:
+    """What comes and goes is the cluster's own; what is simulated has another."""
+    lines = (
+        '{"at": 0, "actor": "worker.a", "event": {"kind": "WorkerRegistered", "worker_id": "a-0",'
+        ' "worker_type": "v100", "server_id": "a", "reporter": "worker.a"}}\n'
+        '{"at": 5, "actor": "worker.a", "event": {"kind": "WorkerDisappeared", "worker_id": "a-0",'
+        ' "reporter": "worker.a"}}\n'
+        '{"at": 9, "actor": "client.j", "event": {"kind": "JobSubmitted", "job":'
+        ' {"job_id": "j", "job_type": "A", "total_steps": 5}}}\n'
+    )
+    trace = read(lines)
+    assert not trace.events
+    assert counts(trace.refused, "workers of the log's own cluster") == 2
