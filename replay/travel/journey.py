@@ -158,7 +158,7 @@ class Journey:
                     break
                 cores.take(record)
                 progress(record.seq)
-        self._check(target, cores)
+        self._check(target, cores, is_end=later is None)
         self.cores, self._coming, self._next = cores, coming, later
 
     def step(self) -> Step | None:
@@ -167,7 +167,7 @@ class Journey:
         self._next = None
         return None if record is None else Step(record, self.cores.take(record))
 
-    def _check(self, target: Target, cores: Cores) -> None:
+    def _check(self, target: Target, cores: Cores, *, is_end: bool) -> None:
         """Whether the target was there to be reached."""
         first = next(self._source.read(), None)
         if first is None:
@@ -179,7 +179,7 @@ class Journey:
             return
         if target.until_s < first.at:
             raise OptionError(option, text, "a time after the first record's")
-        if target.until_s > cores.now and next(self._source.read(last), None) is None:
+        if is_end and target.until_s > cores.now:
             span_s = cores.now - first.at
             raise OptionError(option, text, f"a time in the log, 0 to {span_s:.2f} s")
 

@@ -69,7 +69,7 @@ def indexed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- going anywhere -------------------------------------------------------------------------------
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(places=st.lists(st.integers(1, len(log())), min_size=1, max_size=4), steps=st.integers(0, 3))
 def test_wherever_one_goes(indexed: Path, places: Sequence[int], steps: int) -> None:
     """Forwards, back and on, by index or not, services know the same as by folding."""
@@ -291,6 +291,30 @@ def test_a_changed_plan_is_shown_field_by_field() -> None:
     assert found.decided is not None
     assert found.decided[0] == "mechanism"
     assert f"round {event.round_id} " in found.decided[1]
+
+
+def test_other_schemas_are_said() -> None:
+    """Of the record at which they part."""
+    changed = list(log())
+    changed[40] = msgspec.structs.replace(later(changed[40]), schema=0)
+    notes = parted(log(), redigest(changed)).notes
+    assert notes == ("the record needs schema 1 in A, 0 in B: other releases",)
+
+
+def test_an_index_of_another_log_is_no_index(tmp_path: Path, indexed: Path) -> None:
+    """The log was made anew since: it is folded, wherever one goes."""
+    path = tmp_path / "run.jsonl"
+    other = log(seed=13)
+    write_file(path, other)
+    (tmp_path / "run.jsonl.snapshots").symlink_to(f"{indexed}.snapshots")
+    source = LogFile(path)
+    travelled = Journey(source)
+    span_s = other[-1].at - other[0].at
+    for text in ("100", f"{span_s / 2:.1f}s", f"{span_s:.6f}s", str(len(other))):
+        travelled.go(target_of("--to", text, source))
+    assert travelled.cores.last_seq == len(other)
+    with pytest.raises(InputError):
+        travelled.go(target_of("--to", f"{span_s + 1:.1f}s", source))
 
 
 def test_one_that_ends_earlier() -> None:
