@@ -33,6 +33,7 @@ def words(text: str) -> set[str]:
     return set(re.findall(r"[A-Za-z_]{3,}", text))
 
 
+@pytest.mark.timeout(600)
 def test_the_session_works(tmp_path: Path) -> None:
     """Each command exits with 0 and prints every word that the README shows under it."""
     gavel = f'gavel() {{ PYTHONPATH="{ROOT}" "{sys.executable}" -P -m replay.cli "$@"; }}'
