@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 _LIVE = "nats://"
 _MECHANISM = "mechanism"
 
-_Log = Annotated[str, typer.Argument(help="A log file, or nats://HOST:PORT of a running cluster.")]
+_Log = Annotated[
+    str,
+    typer.Argument(metavar="LOG", help="A log file, or nats://HOST:PORT of a running cluster."),
+]
 _Name = Annotated[str, typer.Option("--cluster-name", help="The live one's, where not `main`.")]
 _NoIndex = Annotated[
     bool, typer.Option("--no-index", help="Of a long log, do not make LOG.snapshots.")

@@ -18,6 +18,7 @@ from replay.views import record_progress
 from schemas.decisions import Decision
 from schemas.record import Record
 from schemas.subjects import MECHANISM
+from services.runtime.file_log import DamagedLogError
 
 #: A log of more records is worth an index.
 LONG = 10_000
@@ -103,6 +104,9 @@ class LogFile:
                 self._index.write(progress)
         except OSError as error:
             print(f"gavel: no index: {error.filename}: {error.strerror}", file=sys.stderr)
+        except DamagedLogError as error:
+            # What lies before the damage can be gone to.
+            print(f"gavel: no index: {error}", file=sys.stderr)
 
 
 class Records:

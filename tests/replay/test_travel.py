@@ -183,6 +183,24 @@ def test_damage_is_named(indexed: Path, tmp_path: Path) -> None:
             travelled.go(Target("--to", "160", seq=160))
 
 
+def test_before_the_damage_one_can_go_anywhere(
+    indexed: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Far jumps too: there is no index of such a log, which is said with the line."""
+    monkeypatch.setattr(journey, "LONG", 100)
+    damaged = tmp_path / "gap.jsonl"
+    lines = indexed.read_bytes().splitlines(keepends=True)
+    damaged.write_bytes(b"".join(lines[:249] + lines[250:]))
+    travelled = Journey(LogFile(damaged))
+    travelled.go(Target(seq=200))
+    assert all_known(travelled.cores) == folded(200)
+    assert "no index" in (said := capsys.readouterr().err)
+    assert "line 250" in said
+
+
 # --- what is shown --------------------------------------------------------------------------------
 
 
