@@ -34,6 +34,10 @@ a disk is full); {WRONG_USAGE} wrong usage or bad input, nothing was done; {INTE
 interrupted, the log written so far is whole."""
 
 
+#: Packages of the extra ``research``, which nothing else needs.
+_RESEARCH = ("joblib", "matplotlib", "plotly", "polars")
+
+
 class _Commands(TyperGroup):
     """Commands whose errors are one red line, and an exit code that says whose fault it was."""
 
@@ -75,6 +79,8 @@ def _blame(error: Exception) -> int | None:
         return WRONG_USAGE
     if isinstance(error, OSError):
         return FAILED
+    if isinstance(error, ModuleNotFoundError) and error.name in _RESEARCH:
+        return WRONG_USAGE
     from replay.traces.errors import TraceError  # noqa: PLC0415 - only once something is wrong
     from replay.traces.generate import GenerateError  # noqa: PLC0415 - as above
     from schemas.record import NewerSchemaError  # noqa: PLC0415 - as above
@@ -102,6 +108,8 @@ def _blame_live(error: Exception) -> int | None:
 
 
 def _in_words(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return f"this needs {error.name}: pip install 'gavel-scheduler[research]'"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return str(error)
@@ -141,16 +149,11 @@ app.command(
     )
 )(compare)
 app.command(
-    epilog="A file of 12 cells:\n\n  "
-    + "\n  ".join(
-        (
-            r'policy = \["las", "las:agnostic"]',
-            r"jobs_per_h = \[2, 4]",
-            r"seed = \[0, 1, 2]",
-            'cluster = "v100=12,p100=12,k80=12"',
-        )
-    )
-    + "\n\n"
+    epilog="A file of 12 cells:\n\n"
+    '  policy = \\["las", "las:agnostic"]\n'
+    "  jobs_per_h = \\[2, 4]\n"
+    "  seed = \\[0, 1, 2]\n"
+    '  cluster = "v100=12,p100=12,k80=12"\n\n'
     + examples(
         "gavel sweep experiment.toml", "gavel sweep experiment.toml --on dask=tcp://head:8786"
     )

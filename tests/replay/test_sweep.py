@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -218,6 +219,16 @@ def test_results_without_a_newer_option_are_read(tmp_path: Path) -> None:
     file = tmp_path / f"{row['key']}.parquet"
     pl.read_parquet(file).drop("noise").write_parquet(file)
     assert Results(tmp_path).read()["noise"].to_list() == [None]
+
+
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the extra is not installed, one line says what to install."""
+    for module in [name for name in sys.modules if name.startswith("replay.sweep")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "polars", None)
+    done = CliRunner().invoke(app, ["sweep", str(written(tmp_path, _FILE))])
+    assert done.exit_code == 2
+    assert "this needs polars: pip install 'gavel-scheduler[research]'" in done.output
 
 
 def test_a_carrier_that_is_not_there_is_named() -> None:
