@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import hypothesis
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# A shell that runs tests in the background ignores Ctrl-C, and whatever they start would, too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Deterministic unless asked otherwise: a red test stays red until the code changes. How long it
 # takes depends on what else the machine does, and so fails nothing.

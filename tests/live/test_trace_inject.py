@@ -138,10 +138,14 @@ def test_an_interrupted_injection_goes_on(gavel: Gavel, tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    while "now" not in submitted_at(gavel, tmp_path):
-        assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    try:
+        while "now" not in submitted_at(gavel, tmp_path):
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
     assert "1 of 2 submitted; the same command goes on from there" in errors
     assert process.returncode == 130
     assert gavel.json("trace", "inject", path) == {"submitted": 1, "events": 0, "there_already": 1}

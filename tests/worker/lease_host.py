@@ -46,7 +46,7 @@ class Host:
         self.reports.append(report)
         self._news.set()
 
-    async def until(self, met: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    async def until(self, met: Callable[[], bool], timeout_s: float = 100.0) -> None:
         """Wait until reports have made it true."""
         async with asyncio.timeout(timeout_s):
             while not met():
@@ -125,7 +125,7 @@ def plain_environment() -> dict[str, str]:
 
 
 async def ended(
-    process: asyncio.subprocess.Process, timeout_s: float = 60.0
+    process: asyncio.subprocess.Process, timeout_s: float = 100.0
 ) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of a process that ends by itself."""
     async with asyncio.timeout(timeout_s):
