@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from schemas.domain import UNCONSOLIDATED, Combination, Lease, TaskProgress
 from schemas.events import (
     AllocationComputed,
@@ -22,16 +20,6 @@ from schemas.events import (
 from schemas.record import Record
 
 
-class _Out(msgspec.Struct):
-    """A lease that is out, or whose last report is on its way."""
-
-    combination: Combination
-    #: The worker type, or the way to hold it.
-    way: str
-    #: The round whose plan ended it; None: it goes on.
-    ended_by: int | None = None
-
-
 class Received:
     """Folds records; see the attributes."""
 
@@ -39,11 +27,13 @@ class Received:
     since_s: float
     #: {combination: {worker type: seconds}}, what has been reported since then.
     seconds: dict[Combination, dict[str, float]]
-    _out: dict[str, _Out]
-    _round_id: int
+    #: {lease that is out, or whose last report is on its way: (whose, worker type or way)}
+    _out: dict[str, tuple[Combination, str]]
+    #: Of these, the ones that the newest plan has ended, or that were revoked since.
+    _ending: list[str]
 
     def __init__(self) -> None:
-        self.since_s, self.seconds, self._out, self._round_id = 0.0, {}, {}, 0
+        self.since_s, self.seconds, self._out, self._ending = 0.0, {}, {}, []
         self._takes: dict[type[Event], Callable[..., None]] = {
             AllocationComputed: self._restart,
             RoundScheduled: self._plan,
@@ -74,19 +64,14 @@ class Received:
 
     def _plan(self, event: RoundScheduled, _at: float) -> None:
         # Who was ended by the plan before this one has reported by now, or will not.
-        self._out = {i: out for i, out in self._out.items() if out.ended_by is None}
-        self._round_id = event.round_id
-        self._end(event.ended)
+        for lease_id in self._ending:
+            self._out.pop(lease_id, None)
+        self._ending = list(event.ended)
         for lease in event.granted:
-            self._out[lease.lease_id] = _Out(_combination(lease), _way(lease))
+            self._out[lease.lease_id] = _combination(lease), _way(lease)
 
     def _revoke(self, event: LeasesChanged, _at: float) -> None:
-        self._end(event.revoked)
-
-    def _end(self, lease_ids: tuple[str, ...]) -> None:
-        for lease_id in lease_ids:
-            if lease_id in self._out:
-                self._out[lease_id].ended_by = self._round_id
+        self._ending += event.revoked
 
     def _book_round(self, event: ProgressReported, _at: float) -> None:
         for row in event.rows:
@@ -98,9 +83,10 @@ class Received:
     def _book(self, row: TaskProgress) -> None:
         out = self._out.get(row.lease_id)
         # Of two jobs that share workers, one says how long they were held.
-        if out is not None and row.job_id == out.combination[0]:
-            of_types = self.seconds.setdefault(out.combination, {})
-            of_types[out.way] = of_types.get(out.way, 0.0) + row.run_s
+        if out is not None and row.job_id == out[0][0]:
+            combination, way = out
+            of_types = self.seconds.setdefault(combination, {})
+            of_types[way] = of_types.get(way, 0.0) + row.run_s
 
 
 def _combination(lease: Lease) -> Combination:
