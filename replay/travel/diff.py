@@ -11,8 +11,9 @@ import msgspec
 
 from replay.driver import SIMULATED
 from replay.travel.decided import told
+from replay.travel.facts import Known
 from replay.travel.journey import Journey, Source, Target
-from replay.travel.known import Known, known, plain
+from replay.travel.known import known, plain
 from schemas.decisions import Run
 from schemas.events import JobSubmitted, LeaderElected, WorkerRegistered
 from schemas.record import Record

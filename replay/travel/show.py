@@ -13,8 +13,8 @@ from rich.text import Text
 from replay import cli_story
 from replay.travel.decided import told
 from replay.travel.diff import Difference, Found
+from replay.travel.facts import Known
 from replay.travel.journey import Step
-from replay.travel.known import Known
 from schemas.record import Record
 
 #: Rows of a table, unless all are asked for.

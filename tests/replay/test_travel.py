@@ -18,8 +18,9 @@ from replay.index import Index
 from replay.moment import Cores
 from replay.travel import journey
 from replay.travel.diff import Difference, diff
+from replay.travel.facts import Known
 from replay.travel.journey import Journey, LogFile, Records, Target, target_of
-from replay.travel.known import Known, known
+from replay.travel.known import known
 from schemas.domain import Combination
 from schemas.events import LeaderElected, RoundScheduled, TimerFired
 from schemas.record import Record
