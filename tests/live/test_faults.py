@@ -142,7 +142,7 @@ def test_a_full_log(tmp_path: Path) -> None:
             await cluster.submit("job", steps=500.0)
             await cluster.until_count(TasksStarted, 1)
             usage = await cluster.log.usage()
-            await cluster.log.resize(usage.held_bytes + 500)
+            await cluster.log.resize(usage.held_bytes + 2000)
             await cluster.until_said("mechanism", "log full")
             await cluster.log.resize(usage.max_bytes)
             await cluster.until_count(JobCompleted, 1)

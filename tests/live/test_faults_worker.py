@@ -29,8 +29,9 @@ from schemas.events import (
     WorkerReturned,
 )
 from services.worker.system import tasks_under
-from tests.live.cluster import Cluster, running_cluster
+from tests.live.cluster import PATIENCE_S, Cluster, running_cluster
 from tests.live.led import Words, led, until_ended
+from tests.live.servers import true
 
 pytestmark = pytest.mark.live
 
@@ -46,11 +47,17 @@ async def restart(cluster: Cluster, name: str) -> None:
     await cluster.until_count(LeaderElected, starts + 1)
 
 
-def only_task(folder: Path) -> int:
-    """The one process there is of a task."""
-    (processes,) = tasks_under(folder).values()
-    (pid,) = processes
-    return pid
+async def only_task(folder: Path) -> int:
+    """The one process of a task, once there is one: between two leases, there is none."""
+    pids: list[int] = []
+
+    def is_alone() -> bool:
+        pids[:] = (pid for processes in tasks_under(folder).values() for pid in processes)
+        return len(pids) == 1
+
+    async with asyncio.timeout(PATIENCE_S):
+        await true(is_alone)
+    return pids[0]
 
 
 def test_a_killed_worker_service_finds_its_tasks_again(tmp_path: Path) -> None:
@@ -64,10 +71,10 @@ def test_a_killed_worker_service_finds_its_tasks_again(tmp_path: Path) -> None:
                 await cluster.submit("job", steps=40.0, command=leader.command)
                 leader.let(20)
                 await leader.trained(20)
-                before = only_task(tmp_path)
+                before = await only_task(tmp_path)
                 cluster.kill("worker-a")
                 await restart(cluster, "worker-a")
-                assert only_task(tmp_path) == before
+                assert await only_task(tmp_path) == before
                 leader.let(20)
                 await cluster.until_count(JobCompleted, 1)
                 await cluster.check_log()
@@ -87,7 +94,7 @@ def test_steps_told_before_a_restart_are_not_taken_back_after_it(tmp_path: Path)
                 await cluster.submit("job", steps=40.0, command=leader.command)
                 leader.let(20)
                 await cluster.until(lambda _: 20.0 in steps_told(cluster))
-                os.kill(only_task(tmp_path), signal.SIGSTOP)
+                os.kill(await only_task(tmp_path), signal.SIGSTOP)
                 cluster.kill("worker-a")
                 await restart(cluster, "worker-a")
                 told = len(steps_told(cluster))
@@ -117,7 +124,7 @@ def test_a_worker_cut_off_while_its_job_finishes(tmp_path: Path) -> None:
                 await cluster.submit("job", steps=40.0, command=leader.command)
                 leader.let(20)
                 await leader.trained(20)
-                task = only_task(tmp_path)
+                task = await only_task(tmp_path)
                 cluster.services["worker-a"].send_signal(signal.SIGSTOP)
                 # Were any step lost, it would wait for more.
                 leader.let(20)
@@ -151,7 +158,7 @@ def test_a_lease_that_ends_while_its_service_stands_still(tmp_path: Path) -> Non
             await cluster.configure(round_s=2.0)
             await cluster.submit("job", steps=600.0)
             await cluster.until(lambda _: any(steps_told(cluster)))
-            task = only_task(tmp_path)
+            task = await only_task(tmp_path)
             cluster.services["worker-a"].send_signal(signal.SIGSTOP)
             await until_ended(task)
             cluster.services["worker-a"].send_signal(signal.SIGCONT)
@@ -205,7 +212,7 @@ def test_a_server_that_dies_while_a_checkpoint_is_written(tmp_path: Path) -> Non
                 held = await granted(cluster, lease)
                 await cluster.order(DrainRequested(worker_id=held.worker_ids[0]))
                 await words.until("saving", lease + 1)
-            task = only_task(tmp_path)
+            task = await only_task(tmp_path)
             cluster.kill("worker-a")
             os.kill(task, signal.SIGKILL)
             loaded = words.heard.count("whole")
