@@ -15,7 +15,7 @@ import typer
 import zstandard
 
 from replay import cli_story
-from replay.cli_options import OptionError, examples, new_file, one_of
+from replay.cli_options import InputError, OptionError, examples, new_file, one_of
 from schemas.domain import JobSpec
 from schemas.events import AnyEvent, JobSubmitted
 from schemas.record import Record
@@ -124,9 +124,13 @@ def index(log: LogFile) -> None:
     from replay.index import Index  # noqa: PLC0415 - numpy and the solvers take a while to load
     from replay.places import lines_in  # noqa: PLC0415 - as above
     from replay.views import record_progress  # noqa: PLC0415 - as above
+    from services.runtime.snapshot import UnfitSnapshotError  # noqa: PLC0415 - as above
 
-    with record_progress(lines_in(log), "indexing") as progress:
-        records = Index(log).write(progress)
+    try:
+        with record_progress(lines_in(log), "indexing") as progress:
+            records = Index(log).write(progress)
+    except UnfitSnapshotError as error:
+        raise InputError(f"{log} cannot be indexed: {error}") from None
     print(f"{log}.snapshots: {records} records indexed")
 
 

@@ -61,6 +61,8 @@ class Index:
             See ``services.runtime.file_log.read_log``.
         OSError
             A file cannot be written.
+        UnfitSnapshotError
+            A service knows something that no snapshot can hold.
         """
         moment = Moment(lambda: read_log(self._log, check=False))
         kept: dict[int, tuple[float, tuple[str, ...]]] = {}

@@ -19,6 +19,7 @@ from schemas.decisions import Decision
 from schemas.record import Record
 from schemas.subjects import MECHANISM
 from services.runtime.file_log import DamagedLogError
+from services.runtime.snapshot import UnfitSnapshotError
 
 #: A log of more records is worth an index.
 LONG = 10_000
@@ -104,7 +105,7 @@ class LogFile:
                 self._index.write(progress)
         except OSError as error:
             print(f"gavel: no index: {error.filename}: {error.strerror}", file=sys.stderr)
-        except DamagedLogError as error:
+        except (DamagedLogError, UnfitSnapshotError) as error:
             # What lies before the damage can be gone to.
             print(f"gavel: no index: {error}", file=sys.stderr)
 
