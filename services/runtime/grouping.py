@@ -12,6 +12,7 @@ import json
 import secrets
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import nats.errors
@@ -157,14 +158,15 @@ class Grouping:
                 if not unit.answers.done():
                     unit.answers.set_exception(error)
             return True
-        if "error" in answer and len(units) > 1:
+        refused = "error" in answer
+        if refused and len(units) > 1:
             return False
-        seq = int(answer["seq"]) - len(messages)
+        seq = 0 if refused else answer["seq"] - len(messages)
         for unit in units:
             answers = []
             for _ in unit.messages:
                 seq += 1
-                answers.append(answer if "error" in answer else answer | {"seq": seq})
+                answers.append(answer if refused else answer | {"seq": seq})
             if not unit.answers.done():
                 unit.answers.set_result(answers)
         return True
@@ -181,5 +183,15 @@ class Grouping:
         content = await self._inbox.ask(
             last.subject, last.body, timeout_s=self._timeout_s, headers=last.headers | batch
         )
-        answer: Answer = json.loads(content)
-        return answer
+        return _answer(content)
+
+
+def _answer(content: bytes) -> Answer:
+    """What was answered; whoever else listens there, and answers otherwise, has said nothing."""
+    with suppress(ValueError):
+        answer = json.loads(content)
+        if isinstance(answer, dict) and (
+            isinstance(answer.get("error"), dict) or isinstance(answer.get("seq"), int)
+        ):
+            return answer
+    raise nats.errors.Error(f"an answer that no stream gives: {content[:100]!r}")

@@ -31,6 +31,7 @@ from schemas.record import Draft, Record
 from schemas.subjects import SERVICES, role
 from services.runtime import stream
 from services.runtime.embedded import EmbeddedServerError, check_version, sync_warnings
+from services.runtime.file_log import UnreadableRecordError
 from services.runtime.grouping import LEAST_BATCH, Answer, Grouping, Message, is_conflict
 from services.runtime.inbox import Inbox
 from services.runtime.live_log import (
@@ -288,7 +289,7 @@ class JetStreamLog:
                 return False
         try:
             answers = await self._send([self._message(draft) for draft in drafts])
-        except _UnansweredError:
+        except (_UnansweredError, RecordTooLargeError, UnreadableRecordError):
             return False
         return not any("error" in answer for answer in answers)
 

@@ -263,7 +263,11 @@ class Shell:
         if snapshots is None or not snapshots.due(record.seq):
             return
         if self._saving is None or self._saving.done():
-            content = snapshots.take(record)
+            try:
+                content = snapshots.take(record)
+            except UnfitSnapshotError as error:
+                self._logger.warning("snapshot not taken", seq=record.seq, detail=str(error))
+                return
             self._saving = asyncio.create_task(self._write(snapshots, content, record.seq))
 
     async def _write(self, snapshots: Snapshots, content: bytes, seq: int) -> None:

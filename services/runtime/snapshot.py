@@ -42,11 +42,12 @@ import schemas.events
 from schemas.decisions import Decision, Emit, Run, Wake
 from schemas.record import Record, RecordId
 from services.runtime.actor import BEHAVIOUR, Actor, OpenKey
+from services.runtime.log import LogError
 
 _SUFFIX = ".snapshot"
 
 
-class UnfitSnapshotError(Exception):
+class UnfitSnapshotError(LogError):
     """The snapshot cannot be gone on from; the message says why."""
 
 
@@ -125,6 +126,11 @@ class Snapshots:
 
         Some tens of milliseconds with 5,000 active jobs: the state must not change meanwhile. What
         it returns shares nothing with the actor, so it can be written from another thread.
+
+        Raises
+        ------
+        UnfitSnapshotError
+            The state has a value that cannot be written, as a whole number of over 64 bits.
         """
         actor = self.actor
         assert actor.last_seq == record.seq, "taken after the record, before the next"
@@ -137,7 +143,12 @@ class Snapshots:
             behaviour=self.behaviour,
             code=self._code,
         )
-        return _sealed(header, _encode(_frozen(actor, self._folds)))
+        try:
+            return _sealed(header, _encode(_frozen(actor, self._folds)))
+        except (OverflowError, UnicodeEncodeError) as error:
+            raise UnfitSnapshotError(
+                f"what {actor.name} knows cannot be written: {error}"
+            ) from None
 
     def write(self, content: bytes) -> Path:
         """Put a snapshot into the folder, whole or not at all, and drop those too many.

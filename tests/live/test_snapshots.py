@@ -129,3 +129,20 @@ def test_a_folder_that_cannot_be_written_to_stops_nobody(tmp_path: Path) -> None
             await cluster.until_lines("mechanism", "snapshot not written", 1)
 
     asyncio.run(run())
+
+
+def test_a_job_that_cannot_be_kept_stops_nobody(tmp_path: Path) -> None:
+    """A number in a job, however large, is valid JSON: it costs the snapshots, and no more."""
+
+    async def run() -> None:
+        async with SnapshotCluster(tmp_path) as cluster:
+            await cluster.connect()
+            cluster.begin()
+            await cluster.configure(round_s=1.0)
+            await cluster.submit("endless", steps=1e9, max_attempts=1 << 70)
+            await cluster.run_jobs(0, 4)
+            await cluster.until_lines("mechanism", "snapshot not taken", 1)
+            await cluster.run_jobs(4, 1)
+            assert cluster.lines("mechanism", "leading")[1:] == []
+
+    asyncio.run(run())

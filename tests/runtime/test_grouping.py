@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import nats.errors
 import pytest
+from nats.aio.msg import Msg
 
 from schemas.domain import JobSpec
-from schemas.events import JobSubmitted
+from schemas.events import JobSubmitted, TimerFired
 from schemas.record import Draft
 from services.runtime.actor import Writer
 from services.runtime.embedded import EmbeddedServer
+from services.runtime.file_log import UnreadableRecordError
 from services.runtime.grouping import _MOST_MESSAGES, LEAST_BATCH, Grouping, Message
 from services.runtime.inbox import Inbox
+from services.runtime.jetstream import JetStreamLog
 from services.runtime.live_log import RecordTooLargeError
-from services.runtime.log import IdConflictError, LogClosedError, StaleEpochError
+from services.runtime.log import IdConflictError, LogClosedError, LogError, StaleEpochError
 from tests.live.servers import connected, kill, new_cluster, true
 from tests.runtime.test_jetstream import cancel, elected, everything, fired, run
 
@@ -141,6 +146,55 @@ def test_of_a_superseded_leader_s_records_none_is_stored() -> None:
             with pytest.raises(StaleEpochError):
                 await old.append_all(chained(30))
             assert len(await everything(new)) == 2
+
+    run(main())
+
+
+def test_those_before_one_that_cannot_be_stored_are_stored() -> None:
+    """However many come at once: what is decided first does not wait for what follows."""
+
+    async def main(spoilt: Callable[[JetStreamLog], TimerFired], refused: type[LogError]) -> None:
+        async with connected(new_cluster()) as log:
+            await log.append(elected(1))
+            drafts = chained(30)
+            writer = Writer("policy", 1, drafts[19].digest)
+            drafts[20] = writer.draft(1, 20, 0, spoilt(log))
+            with pytest.raises(refused):
+                await log.append_all(drafts)
+            stored = [record.digest for record in await everything(log)]
+            assert stored[1:] == [draft.digest for draft in drafts[:20]]
+
+    run(
+        main(
+            lambda log: TimerFired(timer="x" * log.client.max_payload, due_s=1.0),
+            RecordTooLargeError,
+        )
+    )
+    run(main(lambda _: TimerFired(timer="x", due_s=float("nan")), UnreadableRecordError))
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"[]", b"7", b'{"seq":"1"}', b'{"error":"no"}', b'{"error":{"code":503}}']
+)
+def test_whatever_is_answered_nobody_waits_for_ever(said: bytes) -> None:
+    """What no stream says is no answer; a refusal needs no place in the log."""
+
+    async def main() -> None:
+        async with connected(new_cluster()) as log:
+
+            async def answer(message: Msg) -> None:
+                await message.respond(said)
+
+            await log.client.subscribe("elsewhere", cb=answer)
+            await log.client.flush()
+            grouping = Grouping(log.client, Inbox(log.client), 5.0)
+            sent = grouping.send([Message("elsewhere", b"1", {})])
+            if said.endswith(b"503}}"):
+                (told,) = await sent
+                assert told["error"] == {"code": 503}
+            else:
+                with pytest.raises(nats.errors.Error, match="no stream gives"):
+                    await sent
 
     run(main())
 
