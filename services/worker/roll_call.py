@@ -44,7 +44,8 @@ class RollCall:
         self._changed = asyncio.Event()
 
     def observed(self) -> None:
-        """The view has changed."""
+        """The view has changed, by one record: one may be back and missed again at the next."""
+        self._told &= self._view.missing
         if self._view.missing:
             self._changed.set()
 
@@ -83,8 +84,7 @@ class RollCall:
 
     def _say_who_is_back(self, report: Callable[[AnyEvent], bool]) -> None:
         """Also where nothing has changed: what was missed before this process led is missed yet."""
-        missing = self._view.missing
-        self._told &= missing
-        for worker_id in sorted(missing & self._there - self._told):
-            if report(WorkerReturned(worker_id=worker_id, reporter=self._name)):
-                self._told.add(worker_id)
+        for worker_id in sorted(self._view.missing & self._there - self._told):
+            self._told.add(worker_id)
+            if not report(WorkerReturned(worker_id=worker_id, reporter=self._name)):
+                self._told.remove(worker_id)

@@ -37,6 +37,7 @@ class Server:
         self.there: Sequence[WorkerRegistered] | None = WORKERS[:3]
         self.reported: asyncio.Queue[AnyEvent] = asyncio.Queue()
         self.warned = asyncio.Event()
+        self.appends = True
         self._view = LogView(NAME)
         self._seq = 0
         self.roll_call = RollCall(NAME, Accelerators(self.find), self._view, self)
@@ -54,9 +55,10 @@ class Server:
         self.warned.set()
 
     def report(self, event: AnyEvent) -> bool:
-        """See ``RollCall.run``; what is reported is in the log at once."""
+        """See ``RollCall.run``; what is reported is in the log at once, if ever."""
         self.reported.put_nowait(event)
-        self.observe(event)
+        if self.appends:
+            self.observe(event)
         return True
 
     def observe(self, event: AnyEvent) -> None:
@@ -89,6 +91,29 @@ def test_who_goes_is_said_once_and_who_is_back_too() -> None:
         server.there = (WORKERS[0], *WORKERS[2:])
         assert [await server.told(), await server.told()] == [WORKERS[3], back("w2")]
         assert server.reported.empty()
+        calling.cancel()
+        await asyncio.gather(calling, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+def test_one_that_is_missed_again_as_it_comes_back_is_said_to_be_back_again() -> None:
+    """Cut off from the log, a service reads of its return and of the next loss at one go."""
+
+    async def run() -> None:
+        server = Server()
+        calling = asyncio.create_task(server.roll_call.run(server.report))
+        for _ in range(3):
+            # Nobody else has a turn between the records.
+            server.observe(back("w0"))
+            server.observe(WorkerLost(worker_id="w0", since_s=0.0))
+            assert await server.told() == back("w0")
+        server.appends = False
+        server.observe(WorkerLost(worker_id="w0", since_s=0.0))
+        assert await server.told() == back("w0")
+        server.observe(back("w0"))
+        server.observe(WorkerLost(worker_id="w0", since_s=0.0))
+        assert await server.told() == back("w0")
         calling.cancel()
         await asyncio.gather(calling, return_exceptions=True)
 
