@@ -207,7 +207,7 @@ class MechanismCore:
         self._workers.found(event.worker_id)
         self._seen_at[event.worker_id] = now
         self._planner.stale = True
-        return self._arm(now)
+        return (*self._arm(now), *self._grant_profiles(now))
 
     def _drain(self, event: DrainRequested, now: float) -> Sequence[Decision]:
         for worker in self._workers.registered.values():
@@ -221,7 +221,7 @@ class MechanismCore:
         free = [
             worker_id
             for worker_id, said in self._workers.draining.items()
-            if not said and not self._leases.of_worker(worker_id)
+            if not (said or self._leases.of_worker(worker_id) or self._profiles.hold(worker_id))
         ]
         self._workers.draining.update(dict.fromkeys(free, True))
         return tuple(Emit(WorkerDrained(worker_id=worker_id)) for worker_id in free)
@@ -276,7 +276,7 @@ class MechanismCore:
 
     def _profiled(self, event: ThroughputMeasured, now: float) -> Sequence[Decision]:
         self._profiles.returned(event.lease_id)
-        return self._grant_profiles(now)
+        return (*self._drained(), *self._grant_profiles(now))
 
     def _grant_profiles(self, now: float) -> Sequence[Decision]:
         return self._profiles.grant(self._jobs, self._workers, now)
@@ -418,7 +418,7 @@ class MechanismCore:
             return self._arm(now)
         if kind == "profile":
             over = tuple(self._profiles.expire(now))
-            return (*over, *self._grant_profiles(now))
+            return (*over, *self._drained(), *self._grant_profiles(now))
         if event.timer != self._armed:
             return ()
         return self._announce() if kind == "due" else self._plan(now)

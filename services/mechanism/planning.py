@@ -311,7 +311,9 @@ def _leases(
         placed = _placed(standing, claims, here, held, rooms, worker_type)
         for (row, column), before, worker_ids in zip(here, held, placed, strict=True):
             rank = ranks[row][column]
-            if before is not None and before.lease.worker_ids == worker_ids:
+            # Whoever has left a lease it shared comes back with a new one.
+            whole = before is not None and len(before.running) == len(before.combination)
+            if before is not None and whole and before.lease.worker_ids == worker_ids:
                 renewed.append(before.lease.lease_id)
                 renewed_priorities.append(rank)
                 continue

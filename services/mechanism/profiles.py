@@ -49,6 +49,10 @@ class Profiles:
         held = leases.in_round(plan.round_id).values()
         self._busy = frozenset(worker for each in held for worker in each.lease.worker_ids)
 
+    def hold(self, worker_id: str) -> bool:
+        """Whether a profile is out on the worker."""
+        return any(worker_id in lease.worker_ids for lease, _ in self._running.values())
+
     def returned(self, lease_id: str) -> None:
         """A profile is over; its workers are free."""
         self._running.pop(lease_id, None)

@@ -220,6 +220,19 @@ def test_of_two_that_share_each_completes_by_itself() -> None:
     assert core._leases.held == {}
 
 
+def test_one_that_has_left_a_lease_it_shared_comes_back_with_a_new_one() -> None:
+    """Renewed, the lease would be held for it without its ever starting again."""
+    core = sharing()
+    told(core, 100.0, stopped("r1-0", "a", "failed", exit_code=1))
+    second = plan(core, 2, 360.0)
+    assert (second.ended, second.renewed) == (("r1-0",), ())
+    (again,) = second.granted
+    assert [task.job_id for task in again.tasks] == ["a", "b"]
+    # Both run: that is one lease from here on.
+    told(core, 370.0, progress(1))
+    assert plan(core, 3, 720.0).renewed == (again.lease_id,)
+
+
 def test_a_job_cancelled_after_the_plan_loses_the_lease_renewed_by_it() -> None:
     """In the lead before a boundary, the renewed lease is revoked for both rounds."""
     core = running("a")

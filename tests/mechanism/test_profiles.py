@@ -20,7 +20,10 @@ from schemas.events import (
     ThroughputMeasured,
     TimerFired,
     WorkerDisappeared,
+    WorkerDrained,
     WorkerRegistered,
+    WorkerReturned,
+    WorkerUnreachable,
 )
 from services.mechanism.core import MechanismCore
 from services.mechanism.profiles import PATIENCE_S
@@ -199,3 +202,25 @@ def test_a_draining_worker_is_not_profiled_on() -> None:
     core = standing(kept("p"))
     told(core, 0.0, DrainRequested(worker_id="p"))
     assert granted(told(core, 0.0, asked("a", ("v100", "")))) == []
+
+
+def test_a_draining_worker_is_empty_once_its_profile_is_over() -> None:
+    """It has returned, or there will be no word of it."""
+    core = standing(kept("p"), kept("q"))
+    first, _ = granted(told(core, 0.0, asked("a", ("v100", ""), ("v100", "m"))))
+    drain = [DrainRequested(worker_id=worker_id) for worker_id in ("p", "q")]
+    assert told(core, 1.0, *drain) == []
+    assert emitted(told(core, SECONDS, returned(first.lease_id))) == [WorkerDrained(worker_id="p")]
+    over_s = SECONDS + PATIENCE_S
+    revoked, empty = emitted(told(core, over_s, TimerFired(timer="profile/p0", due_s=over_s)))
+    assert isinstance(revoked, LeasesChanged)
+    assert empty == WorkerDrained(worker_id="q")
+
+
+def test_a_worker_that_is_back_is_profiled_on_at_once() -> None:
+    """Where no job runs, nothing else may happen that could bring the profile about."""
+    core = standing(kept("p"))
+    told(core, 0.0, WorkerUnreachable(worker_id="p", since_s=0.0))
+    assert granted(told(core, 1.0, asked("a", ("v100", "")))) == []
+    back = told(core, 2.0, WorkerReturned(worker_id="p", reporter=REPORTER))
+    assert [lease.worker_ids for lease in granted(back)] == [("p",)]
