@@ -46,7 +46,7 @@ def test_ranks_on_two_hosts_stop_at_one_step_and_go_on_from_it(tmp_path: Path) -
             for host in HOSTS:
                 cluster.start_workers("v100=1", host, GAVEL_WORKER_TASKS="emulated", **PATIENT)
             await cluster.until_count(WorkerRegistered, len(HOSTS))
-            await cluster.configure(round_s=3.0)
+            await cluster.configure(round_s=3.0, plan_lead_s=1.0)
             endless = {"EPOCHS": "1000000"}
             await cluster.submit("ddp", 1e9, scale_factor=2, command=COMMAND, environment=endless)
             await cluster.until(lambda _: trains(cluster, "r1-0"), PATIENCE_S)

@@ -114,7 +114,7 @@ class ConfiguredServer:
         """See ``Server``."""
         assert self._process is not None
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(PATIENCE_S)
 
 
 def passwords(folder: Path) -> dict[str, Path]:

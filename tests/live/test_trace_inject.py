@@ -50,8 +50,8 @@ def test_jobs_come_in_their_time_and_once(gavel: Gavel, tmp_path: Path) -> None:
     """At trace times over the speed, under the prefix; injected again, they are there already."""
     jobs: Jobs = (
         {"job_id": "a"},
-        {"job_id": "b", "arrival_s": 30.0},
-        {"job_id": "c", "arrival_s": 60.0},
+        {"job_id": "b", "arrival_s": 90.0},
+        {"job_id": "c", "arrival_s": 180.0},
     )
     path = trace_of(tmp_path / "jobs.jsonl", *jobs)
     inject = ("trace", "inject", path, "--speed", "60", "--prefix", "once-")
@@ -69,9 +69,9 @@ def test_jobs_come_in_their_time_and_once(gavel: Gavel, tmp_path: Path) -> None:
         "once-b",
         "once-c",
     ]
-    # Half a second apart, or more where the machine is busy; never less.
-    assert at_s["once-b"] - at_s["once-a"] > 0.4
-    assert at_s["once-c"] - at_s["once-a"] > 0.9
+    # 1.5 s apart, or more where the machine is busy; less by what it was late with the first.
+    assert at_s["once-b"] - at_s["once-a"] > 0.5
+    assert at_s["once-c"] - at_s["once-a"] > 2.0
     assert gavel.json("wait", "once-c")["status"] == "completed"
 
 
