@@ -49,6 +49,9 @@ _WORTH_STARTING = 0.1
 #: Beyond the graces of another service: its clock, and the way of its report.
 _CLOCK_BOUND_S = 1.0
 
+#: Stands for all tasks of a profile, which come and go together.
+_ALL_COPIES = ""
+
 TaskKey = tuple[str, str]
 
 
@@ -132,8 +135,8 @@ class WorkerExecutor:
         self._running: dict[TaskKey, _Running] = {}
         #: Profiles that are out.
         self._profiled: set[str] = set()
-        #: {worker id: leases with tasks on it}
-        self._occupied: dict[str, set[str]] = {}
+        #: {worker id: tasks on it, each until nothing of it runs any more}
+        self._occupied: dict[str, set[TaskKey]] = {}
         #: {lease id: its wait for empty workers}
         self._starting: dict[str, asyncio.Task[None]] = {}
         #: Over, by order or by themselves: no round that was planned before may run them.
@@ -179,7 +182,7 @@ class WorkerExecutor:
         ]
         for n, event in enumerate(news):
             report(n, event)
-        await self._hands.end_strays(lambda i, _: i in self._held or i in self._profiled)
+        await self._hands.end_strays(self._may_run)
 
     async def _profile(self, effect: RunProfile, report: Report) -> None:
         lease = effect.lease
@@ -188,7 +191,7 @@ class WorkerExecutor:
             found = await self._measure(effect)
         finally:
             self._profiled.discard(lease.lease_id)
-            self._vacate(lease)
+            self._vacate(lease, _ALL_COPIES)
         job, *others = lease.tasks
         speeds = (*found.speeds, 0.0, 0.0)
         event = ThroughputMeasured(
@@ -213,7 +216,7 @@ class WorkerExecutor:
                 await self._until_free(lease)
         except TimeoutError:
             return Profile("failed", detail="its workers were not free before it was to end")
-        self._occupy(lease)
+        self._occupy(lease, _ALL_COPIES)
         found = await self._hands.measure(lease, effect.starts_at_s, effect.ends_at_s)
         if found.outcome == "measured":
             await self._until(effect.ends_at_s)
@@ -254,11 +257,13 @@ class WorkerExecutor:
         lead_s = min(lead_s, _LEAD_MOST * self._view.plan_lead_s)
         await self._until(effect.ends_at_s - lead_s)
         if self._ends(lease, current):
+            ending = self._of(lease)
             async with asyncio.TaskGroup() as group:
-                for running in self._of(lease):
+                for running in ending:
                     running.stopping = True
                     group.create_task(running.task.stop(self._proposing(running, current)))
-            self._vacate(lease)
+            for running in ending:
+                self._vacate(lease, running.spec.job_id)
         await self._until(effect.ends_at_s)
 
     def _begin(self, lease: Lease, spec: TaskSpec, current: _Round, *, fresh: bool) -> None:
@@ -282,7 +287,7 @@ class WorkerExecutor:
         after = Counts(last.steps, last.checkpointed_steps)
         task = self._hands.start(lease, spec, starts_at_s, ends_at_s, fresh=fresh, after=after)
         self._running[key] = _Running(lease, spec, task, current)
-        self._occupy(lease)
+        self._occupy(lease, spec.job_id)
         task.ending.add_done_callback(lambda _: self._report_end(key))
         if fresh:
             current.started(lease.lease_id)
@@ -334,8 +339,7 @@ class WorkerExecutor:
             return
         del self._running[key]
         self._forbidden.add(key)
-        if not self._of(running.lease):
-            self._vacate(running.lease)
+        self._vacate(running.lease, running.spec.job_id)
         row = self._told[key] = self._row(running, ending.at_s)
         event = TaskStopped(
             reporter=self._name,
@@ -414,8 +418,7 @@ class WorkerExecutor:
             row = self._last_row(key)
         else:
             await running.task.kill()
-            if not self._of(running.lease):
-                self._vacate(running.lease)
+            self._vacate(running.lease, effect.job_id)
             row = self._row(running, running.task.ending.result().at_s)
         report(0, TaskStopped(reporter=self._name, task=row, reason="cancelled"))
 
@@ -454,6 +457,10 @@ class WorkerExecutor:
 
     # --- small things ----------------------------------------------------------------------------
 
+    def _may_run(self, lease_id: str, job_id: str) -> bool:
+        held = lease_id in self._held and (lease_id, job_id) not in self._forbidden
+        return held or lease_id in self._profiled
+
     def _of(self, lease: Lease) -> list[_Running]:
         keys = ((lease.lease_id, spec.job_id) for spec in lease.tasks)
         return [self._running[key] for key in keys if key in self._running]
@@ -462,11 +469,11 @@ class WorkerExecutor:
         round_id, _ = self._held.get(lease.lease_id, (current.effect.round_id, 0.0))
         return round_id <= current.effect.round_id
 
-    def _occupy(self, lease: Lease) -> None:
+    def _occupy(self, lease: Lease, job_id: str) -> None:
         for worker_id in lease.worker_ids:
-            self._occupied.setdefault(worker_id, set()).add(lease.lease_id)
+            self._occupied.setdefault(worker_id, set()).add((lease.lease_id, job_id))
 
-    def _vacate(self, lease: Lease) -> None:
+    def _vacate(self, lease: Lease, job_id: str) -> None:
         for worker_id in lease.worker_ids:
-            self._occupied.get(worker_id, set()).discard(lease.lease_id)
+            self._occupied.get(worker_id, set()).discard((lease.lease_id, job_id))
         self._changed.set()

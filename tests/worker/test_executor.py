@@ -30,6 +30,7 @@ from schemas.record import Record
 from services.worker.core import DetectWorkers, RunRound, StopTask
 from services.worker.emulation import EmulatedHands
 from services.worker.executor import WorkerExecutor
+from services.worker.hands import Task
 from services.worker.view import LogView
 
 NAME = "worker.a"
@@ -362,10 +363,74 @@ def test_an_effect_carried_out_again_reports_the_same(killed_at_s: float) -> Non
     assert completed == whole.events(TaskStopped)
 
 
-def on_same_log(bench: Bench) -> WorkerExecutor:
+class OldHands(EmulatedHands):
+    """What they do takes a while, as with processes; some are left by a dead service."""
+
+    #: Seconds from a task's killing to its end.
+    kill_s = 20.0
+    strays: frozenset[tuple[str, str]] = frozenset()
+
+    def start(self, *task: Any, **options: Any) -> Task:
+        """See ``Hands``."""
+        started = super().start(*task, **options)
+        kill = started.kill
+
+        async def slowly() -> None:
+            await asyncio.sleep(self.kill_s)
+            await kill()
+
+        started.kill = slowly  # type: ignore[method-assign] # as if it heeded no signal
+        return started
+
+    async def end_strays(self, known: Callable[[str, str], bool]) -> None:
+        """See ``Hands``."""
+        self.strays = frozenset(key for key in self.strays if known(*key))
+
+
+def test_workers_are_given_on_once_nothing_runs_on_them() -> None:
+    """Two that are being killed while their lease comes to its end, as the next is granted."""
+
+    async def work(bench: Bench) -> None:
+        executor = on_same_log(bench, OldHands)
+        async with asyncio.TaskGroup() as group:
+
+            def carry_out(effect: RunRound | StopTask) -> None:
+                group.create_task(executor.carry_out(effect, bench.report))
+
+            carry_out(bench.effect(plan(1, lease("r1-0", ("i", 1e6), ("j", 1e6)))))
+            await asyncio.sleep(190.0)
+            carry_out(StopTask(NAME, "r1-0", "i", "the job was cancelled"))
+            await asyncio.sleep(5.0)
+            carry_out(StopTask(NAME, "r1-0", "j", "the job was cancelled"))
+            carry_out(bench.effect(plan(2, lease("r2-0", ("k", 1e6)))))
+
+    bench = on_bench(work)
+    starts = [at for at, _, event in bench.reports if isinstance(event, TasksStarted)]
+    assert starts[1] == pytest.approx(195.0 + OldHands.kill_s, abs=0.1)
+
+
+def test_what_was_to_be_stopped_as_the_service_died_is_ended_by_the_next() -> None:
+    """Its lease is still out; its partner goes on, and what no lease is known of does not."""
+
+    async def work(bench: Bench) -> None:
+        executor = on_same_log(bench, OldHands)
+        hands = executor._hands
+        assert isinstance(hands, OldHands)
+        hands.strays = frozenset({("r1-0", "i"), ("r1-0", "j"), ("r0-0", "k")})
+        round_1 = bench.effect(plan(1, lease("r1-0", ("i", 1e6), ("j", 1e6))))
+        await asyncio.sleep(150.0)
+        stop = StopTask(NAME, "r1-0", "i", "the job was cancelled")
+        effects = (round_1, stop, DetectWorkers(NAME, ()))
+        await asyncio.gather(*(executor.carry_out(each, bench.report) for each in effects))
+        assert hands.strays == {("r1-0", "j")}
+
+    on_bench(work)
+
+
+def on_same_log(bench: Bench, kind: type[EmulatedHands] = EmulatedHands) -> WorkerExecutor:
     """What the next start of the service carries its effects out with."""
     now = bench.loop.time
-    hands = EmulatedHands((), bench.view, now, load_s=0.0, save_s=0.0)
+    hands = kind((), bench.view, now, load_s=0.0, save_s=0.0)
     return WorkerExecutor(NAME, hands, bench.view, now, graces_s=1.0)
 
 
