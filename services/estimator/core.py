@@ -50,7 +50,7 @@ from services.estimator.rates import MovingRate, rate_on, rates_of
 from services.estimator.references import ClassKey, References
 
 #: A job that has run for so many rounds is matched with what is known of it by then: where no
-#: worker is ever idle, its profiles may never be taken.
+#: worker is ever idle, its profiles may never be taken; elsewhere, they may have found nothing.
 _ROUNDS_AWAITED = 10
 #: A job whose throughput is further than this factor from its class's has an estimate of its own.
 _OF_ITS_OWN = math.log(1.1)
@@ -348,9 +348,9 @@ class EstimatorCore:
             return decisions
         job.measured(reading.worker_type, reading.steps_per_s)
         decisions += self._correct(job)
-        if job.source == "provisional" and job.awaited:
+        if job.source == "provisional":
             job.rounds_awaited += 1
-            if job.rounds_awaited >= _ROUNDS_AWAITED:
+            if job.rounds_awaited == _ROUNDS_AWAITED:
                 job.awaited.clear()
                 decisions += self._match(job)
         return decisions

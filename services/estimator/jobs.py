@@ -35,7 +35,7 @@ class JobEstimate:
     #: Profiles asked for that are not over, and what the others found.
     awaited: dict[ProfileCell, None] = field(default_factory=dict)
     profiled: list[MeasuredCell] = field(default_factory=list)
-    #: Rounds that it has run for meanwhile.
+    #: Rounds that it has run for before it was matched.
     rounds_awaited: int = 0
 
     @property

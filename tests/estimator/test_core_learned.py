@@ -218,6 +218,21 @@ def test_where_no_worker_is_ever_idle_a_job_is_matched_by_what_its_leases_show()
     assert rates(again)["k80"] == pytest.approx(truth["k80"], rel=0.011)
 
 
+@pytest.mark.parametrize("refers", [(IMPORTED,), ()])
+def test_a_job_whose_profiles_all_failed_is_matched_by_what_its_leases_show(
+    refers: tuple[ThroughputTableImported, ...],
+) -> None:
+    """Once, after ten rounds, as if they had never been taken."""
+    play = Play(LEARNED, *WORKERS, *refers)
+    play.tell(submitted())
+    play.profile(play.asked("a"), lambda _: "failed")
+    truth = TABLE.alone(KNOWN, 1, "v100")
+    assert truth is not None
+    rounds = [play.run_round("a", "v100", truth) for _ in range(15)]
+    matched = ["learned" in (each.source for each in estimates(said)) for said in rounds]
+    assert matched == [False] * 9 + [True] + [False] * 5
+
+
 def test_without_references_ten_rounds_are_as_good_as_a_profile() -> None:
     """The job is what its leases show, and says so."""
     play = Play(LEARNED, *WORKERS)
