@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
+
+from services.policy import catalog
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -32,3 +35,10 @@ def reference_data() -> Path:
     if not folder.is_dir():
         pytest.skip("reference data not present")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _own_policies_go() -> Iterator[None]:
+    """What a test registers is gone after it: the catalogue is the process's."""
+    yield
+    catalog._registered.clear()

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from replay.cli import app
-from services.policy import catalog
 
 _README = (Path(__file__).parents[2] / "README.md").read_text()
 #: The README's example, about twenty lines.
 SHORTEST_FIRST = _README.partition("```python\n")[2].partition("```")[0]
 _JOBS = ["--generate", "--jobs", "12", "--mean-gap", "600", "--cluster", "v100=2,p100=1,k80=1"]
-
-
-@pytest.fixture(autouse=True)
-def _forgotten() -> Iterator[None]:
-    """What a test registers is gone after it: the catalogue is the process's."""
-    yield
-    catalog._registered.clear()
 
 
 def test_the_readme_lists_the_policies_there_are() -> None:
