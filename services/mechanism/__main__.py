@@ -40,6 +40,9 @@ class Watch:
         self._workers = {}
         #: {worker service: monotonic time of its last answer, or of our first question}
         self._heard_at: dict[str, float] = {}
+        #: {worker id: our start that has said it is missing}, until the log has it. What a start
+        #: said that was superseded first, the log never has.
+        self._said: dict[str, int] = {}
 
     def observe(self, record: Record) -> None:
         """Take note of workers that come and go."""
@@ -48,10 +51,12 @@ class Watch:
             for of_service in self._workers.values():
                 of_service.pop(event.worker_id, None)
             self._workers.setdefault(event.reporter, {})[event.worker_id] = False
+            self._said.pop(event.worker_id, None)
         elif isinstance(event, WorkerReturned | WorkerUnreachable | WorkerLost):
             for of_service in self._workers.values():
                 if event.worker_id in of_service:
                     of_service[event.worker_id] = not isinstance(event, WorkerReturned)
+            self._said.pop(event.worker_id, None)
 
     async def run(self, shell: Shell) -> None:
         """Ask, for ever; only a leader asks, as only a leader can report."""
@@ -74,11 +79,16 @@ class Watch:
         silent_s = now - self._heard_at.setdefault(name, now)
         if silent_s < self._patience_s:
             return
-        since_s = self._process.clock.now() - silent_s
+        self.miss(name, self._process.clock.now() - silent_s, shell)
+
+    def miss(self, name: str, since_s: float, shell: Shell) -> None:
+        """Report the service's workers, but for those that the log knows, or will know."""
+        start = shell.actor.epoch
         for worker_id, missing in self._workers[name].items():
-            if not missing:
+            if not missing and self._said.get(worker_id) != start:
                 event = WorkerUnreachable(worker_id=worker_id, since_s=since_s)
-                self._workers[name][worker_id] = shell.report(event)
+                if shell.report(event):
+                    self._said[worker_id] = start
 
 
 def wire(process: Process) -> Service:
