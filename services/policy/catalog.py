@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module, metadata
 
@@ -122,14 +123,19 @@ def resolve(name: str, parameters: Mapping[str, float | str] = {}) -> Policy:
     ------
     UnknownPolicyError
         There is no such policy, or it has no such parameter.
+    PolicyError
+        A parameter's value is none that it takes.
     """
     make = find(name)
     known = parameters_of(make)
-    for parameter in parameters:
+    for parameter, value in parameters.items():
         if parameter not in known:
             raise UnknownPolicyError(
                 f"policy {name!r} has no parameter {parameter!r}; {_nearest(parameter, known)}"
             )
+        is_number = isinstance(known[parameter], int | float)
+        if is_number and not (isinstance(value, int | float) and math.isfinite(value)):
+            raise PolicyError(f"parameter {parameter} is {value!r}, must be a finite number")
     return make(**parameters)
 
 

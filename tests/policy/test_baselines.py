@@ -19,7 +19,7 @@ from services.policy.baselines.gandiva_fair import GandivaFair
 from services.policy.baselines.tiresias import Tiresias
 from services.policy.catalog import resolve
 from services.policy.isolated import Isolated
-from services.policy.problem import JobClass, Problem, ProblemError
+from services.policy.problem import JobClass, PolicyError, Problem, ProblemError
 from services.policy.solver import Floats
 from tests.policy.problems import job_class, problem, problems, shares, violation
 
@@ -327,8 +327,8 @@ def test_shares_are_blind_to_speed() -> None:
 
 def test_a_threshold_that_is_none_is_refused() -> None:
     """The message says what would be right."""
-    with pytest.raises(ProblemError, match=r"threshold_worker_s is 0\.0, must be > 0"):
-        Tiresias(threshold_worker_s=0.0).solve(problem((1,), job_class(1.0)))
+    with pytest.raises(PolicyError, match=r"threshold_worker_s is 0\.0, must be above 0"):
+        Tiresias(threshold_worker_s=0.0)
 
 
 @settings(max_examples=60)

@@ -7,6 +7,7 @@ import inspect
 import pytest
 
 from services.policy.catalog import POLICIES, UnknownPolicyError, resolve
+from services.policy.problem import PolicyError
 from tests.policy.problems import job_class, problem
 
 
@@ -26,6 +27,25 @@ def test_an_unknown_name_is_refused_with_the_nearest(name: str, hint: str) -> No
     """The message says what was meant, or all that there is."""
     with pytest.raises(UnknownPolicyError, match=hint):
         resolve(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter", "value"),
+    [
+        ("cost", "floor", "nan"),
+        ("cost", "floor", float("nan")),
+        ("cost-slo:ss:placement", "floor", "half"),
+        ("tiresias", "threshold_worker_s", float("inf")),
+        ("tiresias", "threshold_worker_s", -1.0),
+        ("max-throughput", "normalise", 3.0),
+    ],
+)
+def test_a_value_that_a_parameter_does_not_take_is_refused(
+    name: str, parameter: str, value: float | str
+) -> None:
+    """Where the policy is named, not in each of its solves."""
+    with pytest.raises(PolicyError, match=f"parameter {parameter} is {value!r}, must be"):
+        resolve(name, {parameter: value})
 
 
 def test_an_unknown_parameter_is_refused() -> None:

@@ -10,7 +10,7 @@ from services.policy.baselines.jobs import of_each_job
 from services.policy.classes import gather
 from services.policy.fifo import arrival_ranks
 from services.policy.pieces import piece_rows
-from services.policy.problem import Allocation, Problem, ProblemError
+from services.policy.problem import Allocation, PolicyError, Problem
 
 #: What is left of a type after many fractions have been taken is off by less than this.
 _ROUNDING = 1e-9
@@ -29,12 +29,14 @@ class Tiresias:
     threshold_worker_s: float = 3600.0
     needs_progress = True
 
+    def __post_init__(self) -> None:
+        if not self.threshold_worker_s > 0:
+            raise PolicyError(
+                f"parameter threshold_worker_s is {self.threshold_worker_s}, must be above 0"
+            )
+
     def solve(self, problem: Problem) -> Allocation:
         """Allocate; see ``Policy``."""
-        if not self.threshold_worker_s > 0:
-            raise ProblemError(
-                f"tiresias: threshold_worker_s is {self.threshold_worker_s}, must be > 0"
-            )
         arrays, set_aside = gather(problem)
         free = arrays.num_workers.copy()
         pieces, shares = [], []
