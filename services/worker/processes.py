@@ -266,6 +266,8 @@ class ProcessTask:
         self._checkpoints = Path(spec.checkpoint_dir)
         if left:
             self._loads_from_s = None
+            # All of them first: one that has just ended is not the last of them.
+            self._pids.update(left)
             for rank, pid in left.items():
                 self._watch(rank, pid)
             return
