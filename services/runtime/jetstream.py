@@ -6,8 +6,8 @@ stream, and appends.
 An append is tried until it is answered, each time under the same id, so it is stored once however
 often it is sent; those that wait for each other go together (``grouping.py``). The server refuses
 one whose writer has been superseded: it compares the sequence of the writer's start with that of
-the newest start on the log. On such a refusal, and where the server knows the id, the log is
-searched for the record: an answer may have been lost on its way.
+the newest start on the log. On such a refusal, where the server knows the id, and before one is
+sent again, the log is searched for the record: an answer may have been lost on its way.
 
 The server knows the ids of the last ten minutes. Services need no more: they fold the log before
 they append. Clients have no fold, and so must not take an id up again later: a name of their own
@@ -250,14 +250,21 @@ class JetStreamLog:
 
     async def append(self, draft: Draft) -> int | None:
         """See ``LiveLog``."""
+        return await self._append(draft, sent=False)
+
+    async def _append(self, draft: Draft, *, sent: bool) -> int | None:
+        """``sent``: whether it was sent before, and may be stored, for all that was answered."""
         deadline = time.monotonic() + self._patience_s
-        sent, wait_s = False, 0.02
+        wait_s = 0.02
         while True:
-            if seq := await self._known(draft):
-                return seq if sent else None
             try:
+                found = await self._find(draft) if sent else None
+                if found is not None and found.digest == draft.digest:
+                    return found.seq
+                if seq := await self._known(draft):
+                    return seq if sent else None
                 (answer,) = await self._send([self._message(draft)])
-            except _UnansweredError as error:
+            except (_UnansweredError, LogUnavailableError) as error:
                 sent = True
                 if time.monotonic() + wait_s > deadline:
                     raise LogUnavailableError(
@@ -277,10 +284,10 @@ class JetStreamLog:
 
     async def append_all(self, drafts: Sequence[Draft]) -> None:
         """See ``LiveLog``."""
-        if len(drafts) >= LEAST_BATCH and await self._append_at_once(drafts):
-            return
-        for draft in drafts:
-            await self.append(draft)
+        together = len(drafts) >= LEAST_BATCH
+        if not (together and await self._append_at_once(drafts)):
+            for draft in drafts:
+                await self._append(draft, sent=together)
 
     async def _append_at_once(self, drafts: Sequence[Draft]) -> bool:
         """Append new records next to each other; False if they must be gone through one by one."""

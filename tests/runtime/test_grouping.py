@@ -15,6 +15,7 @@ from nats.aio.msg import Msg
 from schemas.domain import JobSpec
 from schemas.events import JobSubmitted, TimerFired
 from schemas.record import Draft
+from services.runtime import stream
 from services.runtime.actor import Writer
 from services.runtime.embedded import EmbeddedServer
 from services.runtime.file_log import UnreadableRecordError
@@ -23,7 +24,8 @@ from services.runtime.inbox import Inbox
 from services.runtime.jetstream import JetStreamLog
 from services.runtime.live_log import RecordTooLargeError
 from services.runtime.log import IdConflictError, LogClosedError, LogError, StaleEpochError
-from tests.live.servers import connected, kill, new_cluster, true
+from tests.live.proxy import wire_to
+from tests.live.servers import MAX_BYTES, connected, kill, new_cluster, shared_server, true
 from tests.runtime.test_jetstream import cancel, elected, everything, fired, run
 
 pytestmark = pytest.mark.live
@@ -133,6 +135,41 @@ def test_one_writer_s_records_stand_in_their_order(tmp_path: Path) -> None:
 
     with EmbeddedServer(tmp_path) as server:
         run(main(server))
+
+
+@pytest.mark.parametrize("count", [1, 30])
+def test_an_answer_lost_for_longer_than_the_server_knows_ids_is_no_second_record(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut off while it appends, a service finds its records once it is back, however late."""
+    monkeypatch.setattr(stream, "DUPLICATE_WINDOW_S", 1)
+
+    async def main() -> None:
+        cluster = new_cluster()
+        async with connected(cluster) as other, wire_to(shared_server().url) as wire:
+            log = await JetStreamLog.connect(
+                wire.url, cluster, max_bytes=MAX_BYTES, try_timeout_s=0.2
+            )
+            await log.append(elected(1))
+            drafts = chained(count)
+            wire.hold_answers()
+            appending = asyncio.create_task(log.append_all(drafts))
+            async for record, _ in other.follow():
+                if record.seq == 1 + count:
+                    break
+            probe = Message(f"gavel.{cluster}.ev.x", b"", {"Nats-Msg-Id": "a later one"})
+            grouping = Grouping(other.client, other.inbox, 5.0)
+            await grouping.send([probe])
+            while "duplicate" in (await grouping.send([probe]))[0]:
+                pass
+            wire.cut()
+            await appending
+            await log.close()
+            stored = [record.digest for record in await everything(other)]
+            assert stored.count(drafts[0].digest) == 1
+            assert [digest for digest in stored[1:] if digest] == [d.digest for d in drafts]
+
+    run(main())
 
 
 def test_of_a_superseded_leader_s_records_none_is_stored() -> None:
