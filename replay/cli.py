@@ -34,6 +34,8 @@ a disk is full); {WRONG_USAGE} wrong usage or bad input, nothing was done; {INTE
 interrupted, the log written so far is whole."""
 
 
+#: What the system says of a path that the user has named, and that is not what it must be.
+_WRONG_PATH = FileNotFoundError | PermissionError | NotADirectoryError | IsADirectoryError
 #: Packages of the extra ``research``, which nothing else needs.
 _RESEARCH = ("joblib", "matplotlib", "plotly", "polars")
 
@@ -75,7 +77,7 @@ def _blame(error: Exception) -> int | None:
     """Exit code of an error that is not a bug of ours, else None."""
     if isinstance(error, typer.TyperException):
         return WRONG_USAGE
-    if isinstance(error, InputError | FileNotFoundError | PermissionError):
+    if isinstance(error, InputError | _WRONG_PATH):
         return WRONG_USAGE
     if isinstance(error, OSError):
         return FAILED

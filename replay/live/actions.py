@@ -99,13 +99,18 @@ def up(options: up_module.Options, *, detach: bool) -> int:
             stderr=output,
             start_new_session=True,
         )
-    while True:
-        found = read_up()
-        if found is not None and found.pid == process.pid and found.ready:
-            break
-        if process.poll() is not None:
-            raise LiveError(f"it did not come up: {lines.read_text().strip()[-500:]}")
-        time.sleep(0.05)
+    try:
+        while True:
+            found = read_up()
+            if found is not None and found.pid == process.pid and found.ready:
+                break
+            if process.poll() is not None:
+                raise LiveError(f"it did not come up: {lines.read_text().strip()[-500:]}")
+            time.sleep(0.05)
+    except KeyboardInterrupt:
+        process.terminate()
+        process.wait()
+        raise
     print(f"up, process {process.pid}: log at {found.url}, state under {home()}")
     return OK
 
@@ -331,12 +336,18 @@ def service(name: str, file: Path | None) -> int:
 def fetch(out: Path, nats: str, cluster: str, *, force: bool) -> int:
     """See ``commands.fetch``."""
     new_file("OUT", out, force=force)
-    out.unlink(missing_ok=True)
+    # Its end, .zst or not, says how it is written.
+    partial = out.with_name(f".{secrets.token_hex(4)}.partial-{out.name}")
 
     async def work(log: JetStreamLog) -> int:
-        return await write_log(log, out)
+        return await write_log(log, partial)
 
-    print(f"{out}: {with_log(work, nats, cluster)} records")
+    try:
+        records = with_log(work, nats, cluster)
+        partial.replace(out)
+    finally:
+        partial.unlink(missing_ok=True)
+    print(f"{out}: {records} records")
     return OK
 
 

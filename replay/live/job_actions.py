@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from replay.cli_options import OptionError, one_of
+from replay.cli_options import OptionError, one_of, seconds
 from replay.live import show
 from replay.live.actions import FAILED, OK, look_now, tell, with_log
 from replay.live.jobs import build_job, cannot_run, read_job
@@ -135,6 +135,8 @@ def cancel(job_id: str, nats: str, cluster: str, *, json: bool) -> int:
 
 def wait(job_id: str, timeout_s: float | None, nats: str, cluster: str, *, json: bool) -> int:
     """See ``commands.wait``."""
+    if timeout_s is not None:
+        seconds("--timeout", timeout_s, zero=True)
 
     async def work(log: JetStreamLog) -> JobLine | None:
         _known(await look(log), job_id)

@@ -87,6 +87,10 @@ def build_job(
         raise JobFileError(
             f"{source}: job_id is {job.job_id!r}; expected 1 to 64 letters, digits, '_' or '-'"
         )
+    # Of no cluster in particular: what is wrong with the job itself.
+    fault = refusal(job, {})
+    if fault is not None:
+        raise JobFileError(f"{source}: {fault}")
     for name, value in job.environment.items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise JobFileError(f"{source}: environment has {name!r}, which is no variable's name")

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 
-from replay.cli_options import OptionError
 from replay.live.picture import Picture
 from schemas.events import AnyEvent
 from schemas.record import Draft, Record, digest_of
@@ -41,6 +40,8 @@ class Up(msgspec.Struct, kw_only=True):
     pid: int
     url: str
     cluster: str
+    #: See ``start_of``: another process may have the number by now.
+    started: str = ""
     ready: bool = False
     services: dict[str, ServiceProcess] = {}
 
@@ -61,7 +62,15 @@ def read_up(folder: Path | None = None) -> Up | None:
         found = msgspec.json.decode(up_file(folder).read_bytes(), type=Up)
     except (FileNotFoundError, msgspec.MsgspecError):
         return None
-    return found if Path(f"/proc/{found.pid}").exists() else None
+    return found if found.started == start_of(found.pid) else None
+
+
+def start_of(pid: int) -> str | None:
+    """When a process started, in clock ticks since the machine's own start; None if it is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return None
 
 
 @asynccontextmanager
@@ -154,10 +163,3 @@ async def record_of(log: JetStreamLog, actor: str) -> Record | None:
         if record.actor == actor:
             found = record
     return found
-
-
-def checked_seconds(option: str, value: float) -> float:
-    """A positive number of seconds."""
-    if not 0 < value < float("inf"):
-        raise OptionError(option, value, "seconds above 0")
-    return value

@@ -31,6 +31,7 @@ from replay.live.place import (
     home,
     look,
     read_up,
+    start_of,
     up_file,
 )
 from replay.traces.tables import builtin_table, read_table
@@ -150,7 +151,8 @@ async def running(
     for folder in ("logs", "worker", "checkpoints"):
         (options.home / folder).mkdir(parents=True, exist_ok=True)
     with EmbeddedServer(options.home / "nats") as server:
-        up = Up(pid=os.getpid(), url=server.url, cluster="main")
+        pid = os.getpid()
+        up = Up(pid=pid, url=server.url, cluster="main", started=start_of(pid) or "")
         async with connected(server.url, up.cluster) as log:
             await configure(log, options, table)
         try:

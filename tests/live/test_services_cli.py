@@ -109,7 +109,9 @@ def test_a_running_job_is_cancelled(gavel: Gavel) -> None:
         (("--type", TYPE, "--steps", "1", "--id", "a b"), 2, "job_id is 'a b'"),
         (("--type", TYPE, "--steps", "1", "--env", "API_KEY=x"), 2, "looks like a secret"),
         (("--type", TYPE, "--steps", "1", "--env", "X"), 2, "NAME=VALUE"),
-        (("--type", TYPE), 1, "total_steps is None"),
+        (("--type", TYPE), 2, "total_steps is None"),
+        (("--type", TYPE, "--steps", "nan"), 2, "submit: total_steps is nan"),
+        (("--type", TYPE, "--steps", "1", "--weight", "-1"), 2, "priority_weight is -1.0"),
     ],
 )
 def test_what_cannot_run_is_refused_at_once(
@@ -186,6 +188,32 @@ def test_no_process_stays_behind(tmp_path: Path, number: int) -> None:
     assert not tasks_under(gavel.home)
 
 
+def test_interrupted_while_it_comes_up_nothing_stays(tmp_path: Path) -> None:
+    """Ctrl-C in `up --detach` is for the cluster too: its output, a pipe here, ends."""
+    gavel = Gavel(tmp_path / "home")
+    gavel.home.mkdir()
+    os.mkfifo(gavel.home / "up.log")
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "replay.cli", "up", "--emulate", "v100=1", "--detach"],
+        env=gavel.environment,
+    )
+    with (gavel.home / "up.log").open() as lines:
+        assert "starting" in lines.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        lines.read()
+    assert "nothing is up" in gavel("down", code=1)
+
+
+def test_a_number_that_another_process_has_by_now_is_no_cluster(tmp_path: Path) -> None:
+    """After a crash the file may name a process that is nobody's to stop."""
+    gavel = Gavel(tmp_path / "home")
+    gavel.home.mkdir()
+    up = {"pid": os.getpid(), "started": "1", "url": "nats://127.0.0.1:1", "cluster": "main"}
+    (gavel.home / "up.json").write_text(json.dumps(up))
+    assert "nothing is up" in gavel("down", code=1)
+
+
 def wait_for_end(descriptor: int) -> bool:
     """Whether a process ends in time."""
     return bool(select.select([descriptor], [], [], 60.0)[0])
@@ -196,3 +224,22 @@ def test_without_a_cluster_commands_say_what_would_help(tmp_path: Path) -> None:
     gavel = Gavel(tmp_path / "home")
     assert "`gavel up`" in gavel("jobs", code=1)
     assert "nothing is up" in gavel("down", code=1)
+
+
+def test_a_copy_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
+    """Where there is no cluster to fetch from, the earlier copy stays."""
+    gavel = Gavel(tmp_path / "home")
+    copy = tmp_path / "copy.jsonl"
+    copy.write_text("earlier")
+    nowhere = ("--nats", "nats://127.0.0.1:1")
+    assert "no log at" in gavel("log", "fetch", str(copy), "--force", *nowhere, code=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["copy.jsonl"]
+    assert copy.read_text() == "earlier"
+
+
+def test_a_home_that_is_no_folder_is_wrong_usage(tmp_path: Path) -> None:
+    """One line, and exit code 2, of every command that looks there."""
+    (tmp_path / "home").write_text("")
+    gavel = Gavel(tmp_path / "home")
+    for command in (("up", "--emulate", "v100=1"), ("down",), ("status",)):
+        assert gavel(*command, code=2).endswith("up.json: Not a directory\n")
