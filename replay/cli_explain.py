@@ -47,10 +47,13 @@ def explain(
     that is complete: where its time went, in parts that sum to its JCT.
     """
     from replay import views  # noqa: PLC0415 - numpy and the solvers take their time to load
-    from replay.explain import words  # noqa: PLC0415 - as above
+    from replay.explain import reasons, waterfall, words  # noqa: PLC0415 - as above
 
     if codes:
-        views.out().print(words.codes())
+        if json:
+            _print({**reasons.CODES, **waterfall.PARTS})
+        else:
+            views.out().print(words.codes())
         return 0
     if not job:
         raise OptionError("JOB", job, "a job id; `gavel jobs` lists those of a running cluster")

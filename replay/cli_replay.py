@@ -123,7 +123,8 @@ def _source(log: str, cluster_name: str, *, may_index: bool) -> Source:
         if cluster_name:
             raise OptionError("--cluster-name", cluster_name, f"it only with {_LIVE}HOST:PORT")
         if not path.is_file():
-            raise InputError(f"{log}: expected a log file, or {_LIVE}HOST:PORT; there is no file")
+            why = "it is no ordinary file" if path.exists() else "there is no file"
+            raise InputError(f"{log}: expected a log file, or {_LIVE}HOST:PORT; {why}")
         return LogFile(path, may_index=may_index)
     from replay.live.actions import with_log  # noqa: PLC0415 - the network takes a while to load
     from schemas.record import Record  # noqa: PLC0415 - as above

@@ -165,6 +165,9 @@ def check(request: Request) -> Plan:
     OptionError, TraceError, TableError, GenerateError, PolicyError
         There is none; see ``run``.
     """
+    for option, seed in (("--seed", request.seed), ("--lag", request.lag)):
+        if seed is not None and seed < 0:
+            raise options.OptionError(option, seed, "a whole number, 0 or more")
     table = builtin_table() if request.throughputs is None else read_table(request.throughputs)
     cluster = options.counts("--cluster", request.cluster)
     for worker_type in cluster:

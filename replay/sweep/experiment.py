@@ -94,6 +94,8 @@ def parse_experiment(
     found: Mapping[str, Any], source: str, text: str = "", folder: Path = Path()
 ) -> Experiment:
     """Make sense of an experiment's keys and values; see ``read_experiment``."""
+    if not found:
+        raise ExperimentError(f"{source} has no key; expected some of {', '.join(KEYS)}")
     types = get_type_hints(Request) | {LOAD: float | None}
     values: dict[str, list[Any]] = {}
     for key, given in found.items():

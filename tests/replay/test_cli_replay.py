@@ -146,6 +146,7 @@ def test_what_makes_no_sense_is_refused(log: Path, tmp_path: Path) -> None:
         (("replay", log, "--count", "3"), "only with --step"),
         (("replay", log, "--cluster-name", "x"), "only with nats://"),
         (("replay", tmp_path / "none.jsonl"), "expected a log file, or nats://HOST:PORT"),
+        (("replay", tmp_path), "it is no ordinary file"),
         (("diff", log, tmp_path / "none.jsonl"), "expected a log file, or nats://HOST:PORT"),
     ):
         result = gavel(*arguments)

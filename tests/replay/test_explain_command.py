@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,7 @@ def test_codes_are_listed() -> None:
     """All of them, and the parts of a waterfall."""
     told = gavel("explain", "--codes").stdout
     assert all(code in told for code in (*CODES, *PARTS))
+    assert json.loads(gavel("explain", "--codes", "--json").stdout) == {**CODES, **PARTS}
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,20 @@ def test_what_is_wrong_is_named(tmp_path: Path, line: str, said: str) -> None:
     assert str(path) in str(caught.value)
 
 
+def test_an_empty_file_is_no_experiment(tmp_path: Path) -> None:
+    """What was to be run is not guessed."""
+    with pytest.raises(ExperimentError, match="has no key; expected some of"):
+        read_experiment(written(tmp_path, "# nothing\n"))
+
+
+@pytest.mark.parametrize("key", ["seed", "lag"])
+def test_a_seed_below_0_is_refused(tmp_path: Path, key: str) -> None:
+    """What the command line checks of an option, a file does not get past."""
+    path = written(tmp_path, _FILE.replace("seed = [0, 1]", "") + f"{key} = [0, -1]\n")
+    result = CliRunner().invoke(app, ["sweep", str(path)])
+    assert (result.exit_code, f"--{key} is -1; expected" in result.stderr) == (2, True)
+
+
 @pytest.mark.parametrize("load", ["0", "-1", "inf", "nan"])
 def test_a_load_is_a_number_of_jobs(tmp_path: Path, load: str) -> None:
     """Nothing is divided by zero, and nothing arrives from the future."""
