@@ -9,6 +9,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers
 
 from services.policy import catalog
 
@@ -19,7 +20,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Deterministic unless asked otherwise: a red test stays red until the code changes. How long it
-# takes depends on what else the machine does, and so fails nothing.
+# takes depends on what else the machine does, and so fails nothing. Nor are constants of our
+# modules tried: which of these a process has loaded depends on what it has run before.
+pytest.MonkeyPatch().setattr(providers, "is_local_module_file", lambda _: False)
 _UNTIMED = hypothesis.settings(
     deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )

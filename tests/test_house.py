@@ -11,6 +11,7 @@ from pathlib import Path
 
 import grimp
 import pytest
+from hypothesis.internal.conjecture import providers
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("schemas", "services", "replay")
@@ -107,6 +108,11 @@ def test_files_and_functions_stay_readable() -> None:
             and (node.end_lineno or 0) - node.lineno >= 70
         ]
     assert not long, "\n".join(long)
+
+
+def test_a_property_test_tries_the_same_whatever_ran_before_it() -> None:
+    """Constants of the modules that happen to be loaded are none of its examples."""
+    assert len(providers._get_local_constants()) == 0
 
 
 def test_an_ignore_says_why() -> None:
