@@ -26,6 +26,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from functools import partial
+from http.client import HTTPException
 from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
@@ -301,7 +302,8 @@ def sync_warnings(monitor_url: str) -> tuple[str, ...]:
         with urllib.request.urlopen(f"{monitor_url}/varz", timeout=5.0) as answer:  # noqa: S310 - settings are checked
             if json.load(answer)["jetstream"]["config"].get("sync_always"):
                 return ()
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, HTTPException, ValueError, LookupError, TypeError, AttributeError) as error:
+        # What answers there may be anything; it is no reason not to run.
         return (f"no monitoring at {monitor_url} ({error!r}): does it sync each write?",)
     not_synced = (
         "the NATS server does not sync each write: losing power, it may lose what it has "

@@ -9,7 +9,9 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from services.runtime.embedded import (
     StoreInUseError,
     check_version,
     find_binary,
+    sync_warnings,
 )
 from tests.live.led import until_ended
 
@@ -138,3 +141,33 @@ def test_a_binary_that_is_not_there_is_named(tmp_path: Path) -> None:
     """So that a wrong path in the settings is found."""
     with pytest.raises(EmbeddedServerError, match="no-server does not run"):
         EmbeddedServer(tmp_path, binary=tmp_path / "no-server")
+
+
+@pytest.mark.parametrize(
+    "said", [b"[]", b"{}", b'{"jetstream":null}', b'{"jetstream":{"config":1}}', b"\xff", b"no"]
+)
+def test_monitoring_that_is_another_s_is_no_obstacle(said: bytes) -> None:
+    """Whatever answers there: that nothing is known of the server is said, and no more."""
+
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(said)
+
+        def log_message(self, format: str, *_: object) -> None:  # noqa: A002 - the library's name
+            """Keep quiet."""
+
+    with HTTPServer(("127.0.0.1", 0), Other) as server:
+        asking = threading.Thread(target=server.handle_request)
+        asking.start()
+        (warning,) = sync_warnings(f"http://127.0.0.1:{server.server_port}")
+        asking.join()
+    assert "no monitoring at" in warning
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:port", "http://", "http://[::1", "http://a b"])
+def test_a_monitoring_url_that_is_none_is_no_obstacle(url: str) -> None:
+    """It is named in the warning."""
+    (warning,) = sync_warnings(url)
+    assert f"no monitoring at {url} (" in warning
