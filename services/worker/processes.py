@@ -271,7 +271,7 @@ class ProcessTask:
             for rank, pid in left.items():
                 self._watch(rank, pid)
             return
-        steps, complete = newest_checkpoint(self._checkpoints, self.lease.lease_id)
+        steps, complete = self._on_disk()
         if complete:
             self._counts = Counts(self.spec.total_steps, self.spec.total_steps)
             self._end("completed", now)
@@ -281,6 +281,11 @@ class ProcessTask:
             self._end("stopped", now)
         else:
             self._launch(spec)
+
+    def _on_disk(self) -> tuple[float, bool]:
+        """Steps of the lease's newest checkpoint, and whether they are all."""
+        steps, complete = newest_checkpoint(self._checkpoints, self.lease.lease_id)
+        return min(steps, self.spec.total_steps), complete
 
     def _launch(self, spec: TaskSpec) -> None:
         launcher = self._tools.launcher
@@ -391,7 +396,7 @@ class ProcessTask:
 
     def _end_by_disk(self, at_s: float) -> None:
         """Left without a word that we have heard: what it has put on disk, and how it ended."""
-        steps, complete = newest_checkpoint(self._checkpoints, self.lease.lease_id)
+        steps, complete = self._on_disk()
         if steps > self._counts.saved_steps:
             counts = self._counts
             self._counts = Counts(max(steps, counts.steps), steps, counts.load_s, counts.save_s)

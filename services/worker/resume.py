@@ -7,6 +7,7 @@ laid out by the SDK (``sdk/src/gavel_iterator/checkpoints.py``).
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from urllib.parse import quote
 
@@ -28,9 +29,11 @@ def newest_checkpoint(folder: Path, lease_id: str) -> tuple[float, bool]:
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
             world_size = int(record["world_size"])
-            parts = [path.parents[1] / f"rank-{rank}" for rank in range(world_size)]
-            if all(part.is_dir() for part in parts):
-                return float(record["steps"]), bool(record["complete"])
-        except (OSError, ValueError, KeyError, TypeError):
+            steps, complete = float(record["steps"]), bool(record["complete"])
+            parts = (path.parents[1] / f"rank-{rank}" for rank in range(world_size))
+            if 0 <= steps < math.inf and all(part.is_dir() for part in parts):
+                return steps, complete
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            # The training process may have written anything.
             continue
     return 0.0, False

@@ -89,3 +89,21 @@ def test_of_two_ranks_that_were_left_the_second_may_end_after_the_first(tmp_path
             process.communicate()
 
     asyncio.run(run())
+
+
+def test_no_checkpoint_has_more_steps_than_its_job(tmp_path: Path) -> None:
+    """A training process may write what it likes: it comes no further for it."""
+
+    async def run() -> None:
+        hands = hands_in(tmp_path)
+        await hands.open()
+        saved = tmp_path / "checkpoints" / "a" / "lease-r1-0" / "1" / "rank-0"
+        saved.mkdir(parents=True)
+        (saved / "checkpoint.json").write_text('{"world_size":1,"steps":1e300,"complete":false}')
+        over_s = asyncio.get_running_loop().time()
+        task = hands.start(GANG, GANG.tasks[0], 0.0, over_s, fresh=False, after=Counts())
+        assert (await task.ending).reason == "stopped"
+        assert task.counts(over_s).saved_steps == GANG.tasks[0].total_steps
+        await hands.close(leave_tasks=True)
+
+    asyncio.run(run())
