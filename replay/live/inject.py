@@ -7,13 +7,12 @@ import json as json_module
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import msgspec
 
 from replay.cli_options import OptionError, seconds
 from replay.live.actions import OK, with_log
-from replay.live.jobs import build_job, cannot_run
+from replay.live.jobs import cannot_run, check_environment
 from replay.live.picture import Picture
 from replay.live.place import LiveError, append
 from replay.traces.change import renamed
@@ -147,8 +146,7 @@ def _live(job: JobSpec, *, commands: bool) -> JobSpec:
     job = msgspec.structs.replace(job, arrival_s=0.0)
     if not commands:
         return msgspec.structs.replace(job, command="", workdir="", environment={})
-    given = {"job_id": job.job_id, "job_type": job.job_type, "environment": job.environment}
-    build_job(given, (), Path(), f"job {job.job_id}")
+    check_environment(job.environment, f"job {job.job_id}")
     return job
 
 

@@ -91,7 +91,19 @@ def build_job(
     fault = refusal(job, {})
     if fault is not None:
         raise JobFileError(f"{source}: {fault}")
-    for name, value in job.environment.items():
+    check_environment(job.environment, source)
+    return job
+
+
+def check_environment(environment: Mapping[str, str], source: str) -> None:
+    """Check that a job's variables have names, and hold no secret.
+
+    Raises
+    ------
+    JobFileError
+        They do not, or one does.
+    """
+    for name, value in environment.items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise JobFileError(f"{source}: environment has {name!r}, which is no variable's name")
         if _is_literal_secret(name, value):
@@ -100,7 +112,6 @@ def build_job(
                 f"be read in the log: write {_BY_REFERENCE}NAME, and put NAME into the workers' "
                 "secrets_file"
             )
-    return job
 
 
 def cannot_run(job: JobSpec, picture: Picture) -> str | None:
