@@ -283,6 +283,8 @@ class _Reader:
         return record
 
     def _take_chain(self, line: bytes) -> None:
+        if not self.records and not line.startswith(b'{"seq":'):
+            raise self._damaged(f"is {_shown(line[:_CHAIN_LENGTH])}, which is no record of a log")
         self.chain = chain(self.chain, line[:-_CHAIN_LENGTH] + b"}")
         expected = b',"chain":"%b"}' % self.chain.encode()
         if not line.endswith(expected):

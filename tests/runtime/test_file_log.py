@@ -389,3 +389,11 @@ def test_a_full_disk_leaves_whole_records(tmp_path: Path, suffix: str) -> None:
         append(log, [200])
     records, ending = read(path)
     assert (len(records), ending.sealed, ending.torn) == (8, False, False)
+
+
+def test_a_file_that_is_no_log_is_called_that(tmp_path: Path) -> None:
+    """Nobody looks for a copy of what never was one."""
+    path = tmp_path / "jobs.txt"
+    path.write_text("hello\n")
+    with pytest.raises(DamagedLogError, match="line 1 is hello, which is no record of a log"):
+        list(read_log(path))
