@@ -398,4 +398,6 @@ def _compressor() -> Callable[[bytes], bytes]:
 
 
 def _shown(text: bytes) -> str:
-    return text.decode(errors="backslashreplace")
+    """Bytes of anybody's file, so that a terminal only shows them."""
+    shown = text.decode(errors="backslashreplace")
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in shown)

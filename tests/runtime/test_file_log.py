@@ -394,6 +394,7 @@ def test_a_full_disk_leaves_whole_records(tmp_path: Path, suffix: str) -> None:
 def test_a_file_that_is_no_log_is_called_that(tmp_path: Path) -> None:
     """Nobody looks for a copy of what never was one."""
     path = tmp_path / "jobs.txt"
-    path.write_text("hello\n")
-    with pytest.raises(DamagedLogError, match="line 1 is hello, which is no record of a log"):
+    path.write_text("hello\x1b[2J\n")
+    said = r"line 1 is hello\\x1b\[2J, which is no record of a log"
+    with pytest.raises(DamagedLogError, match=said):
         list(read_log(path))
