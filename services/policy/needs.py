@@ -24,12 +24,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.policy.pools import Pools
+from services.policy.problem import SolverError
 from services.policy.solver import INF, Floats, Ints, LinearProgram, Solution
 
 #: Needs are met when they are missed by no more than this, relative to the class's fastest speed.
 MET = 2e-10
 #: Relative distance below which two levels are one.
 _SAME_LEVEL = 1e-12
+#: Parts of the highest level that are given up, one after the other, where it leaves no room.
+_ROOM = (1e-10, 1e-9, 1e-8, 1e-7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +111,18 @@ class NeedsProgram:
         """
         self._program.set_costs(np.append(costs, np.zeros(self._width - len(costs))))
         while True:
-            self.solution = self._program.solve()
+            self.solution = self._solve_with_room()
             if not self._cut():
                 return self.values
+
+    def _solve_with_room(self) -> Solution:
+        """Solve at the level held; at a little less if that one was reached by rounding alone."""
+        for room in _ROOM:
+            try:
+                return self._program.solve()
+            except SolverError:
+                self.hold_level(self.level * (1 - room))
+        return self._program.solve()
 
     def keep_optima(self) -> None:
         """Allow from now on only what is as cheap as the last answer of ``minimise``."""

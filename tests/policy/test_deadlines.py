@@ -151,6 +151,22 @@ def test_everybody_is_done_by_the_makespan_and_nobody_waits_for_nothing() -> Non
     assert given_shares["a"].tolist() == given_shares["b"].tolist() == [0.5, 0.0]
 
 
+def test_a_level_that_rounding_has_reached_gives_way() -> None:
+    """Speeds over six orders of magnitude: at the highest level found there is no room at all."""
+    alike = [job_class(2.0, 2.0, 2000.0, 0.02, ids=name, steps=1.0) for name in "cdef"]
+    slow = [job_class(1.0, 1.0, 1.0, 1.0, ids=name, steps=1.0) for name in "gh"]
+    wide = job_class(1.0, 1.0, 1000.0, 0.01, ids="a b", scale_factor=8, steps=(1.0, 10.0))
+    paired = job_class(
+        1e4, 1.0, 1.0, 1.0, ids="p q r s", scale_factor=2, steps=(1.0, 1.0, 10.0, 1000.0)
+    )
+    asked = problem((8, 0, 3, 1), wide, paired, *alike, *slow)
+    allocation = resolve("makespan").solve(asked)
+    assert violation(asked, allocation) <= 1e-9
+    jobs = Jobs.of(asked)
+    best = reference.lowest_rho(jobs.arrays, jobs.steps, *deadlines("makespan", jobs))
+    assert allocation.objective == pytest.approx(best, rel=1e-6)
+
+
 def test_the_job_that_holds_the_makespan_is_named() -> None:
     """The long job can go no faster; the others could be later and nobody would mind."""
     asked = problem((2,), job_class(1.0, ids="long a b", steps=(1000.0, 100.0, 100.0)))
