@@ -20,7 +20,7 @@ simulate: $(READY)  ## simulate a larger cluster under two policies and look at 
 	$(BIN)/gavel demo --simulated $(ARGS)
 
 test: $(READY)  ## run all tests (ARGS="-k log" for some)
-	$(BIN)/python -m pytest -q -n $(JOBS) $(ARGS)
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal $(ARGS)
 
 bench: $(READY)  ## measure speed and print the figures
 	$(BIN)/python -m pytest -q -s -o python_files='bench_*.py' tests/bench $(ARGS)
