@@ -133,6 +133,12 @@ async def running(*shells: Shell) -> AsyncIterator[None]:
         await asyncio.gather(*tasks)
 
 
+async def caught_up(shell: Shell) -> None:
+    """Wait until a shell has read all that there is."""
+    while (await shell.status()).lag_records:
+        pass
+
+
 class Outsider:
     """A client or the operator: appends one event after the other."""
 

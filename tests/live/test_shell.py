@@ -47,6 +47,7 @@ from tests.live.shells import (
     Lines,
     LiveCluster,
     Outsider,
+    caught_up,
     export,
     running,
     shell_over,
@@ -316,13 +317,16 @@ def test_a_clean_stop_settles_what_was_decided() -> None:
     async def main() -> None:
         async with connected(new_cluster()) as log:
             await Outsider(log, "operator").append(table_of(2))
-            async with running(shell_over(log, "estimator")):
+            shell = shell_over(log, "estimator")
+            async with running(shell):
                 await until(log, lambda records: bool(of_kind(records, LeaderElected)))
                 await Outsider(log, "client.a").append(job(0))
-            async with running(shell_over(log, "mechanism", core=Metronome(60.0))):
+                await caught_up(shell)
+            shell = shell_over(log, "mechanism", core=Metronome(60.0))
+            async with running(shell):
                 await until(log, lambda records: records[-1].actor == "mechanism")
                 await Outsider(log, "client.b").append(CancelRequested(job_id="start"))
-                await until(log, lambda records: records[-1].actor == "client.b")
+                await caught_up(shell)
             records = [record async for record in log.read()]
             assert len(of_kind(records, ThroughputEstimated)) == 1
             last = {r.actor: r for r in of_kind(records, LeaderElected)}
