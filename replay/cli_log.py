@@ -15,7 +15,7 @@ import typer
 import zstandard
 
 from replay import cli_story
-from replay.cli_options import InputError, OptionError, examples, new_file, one_of
+from replay.cli_options import InputError, OptionError, examples, new_file, one_of, put_when_whole
 from schemas.domain import JobSpec
 from schemas.events import AnyEvent, JobSubmitted
 from schemas.record import Record
@@ -104,13 +104,10 @@ def export(
     new_file("OUT", out, force=force)
     # The first reading finds damage, before anything is written.
     records = sum(1 for _ in _read(log))
-    try:
-        _copy_lines(log, out, records)
+    with put_when_whole(out) as partial:
+        _copy_lines(log, partial, records)
         # The log's own writer checks the copy from its first line on, and seals it.
-        FileLog(out).close()
-    except BaseException:
-        out.unlink(missing_ok=True)
-        raise
+        FileLog(partial).close()
     print(f"{out}: {records} records")
 
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 import re
+import secrets
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -213,6 +215,21 @@ def new_file(option: str, path: Path, *, force: bool) -> Path:
     if path.exists() and not force:
         raise OptionError(option, str(path), "a new file; it exists (--force replaces it)")
     return path
+
+
+@contextmanager
+def put_when_whole(path: Path) -> Iterator[Path]:
+    """Another file of the folder to write to: takes the path's place once all went well.
+
+    What was at the path is there until then, and nothing else is left behind. The name's end is
+    the same, as it may say how the file is written.
+    """
+    partial = path.with_name(f".{secrets.token_hex(4)}.partial-{path.name}")
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _pairs(option: str, text: str, expected: str) -> Iterator[tuple[str, str]]:

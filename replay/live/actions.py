@@ -21,7 +21,7 @@ import msgspec
 from rich.live import Live
 
 from replay import views
-from replay.cli_options import OptionError, new_file, one_of
+from replay.cli_options import OptionError, new_file, one_of, put_when_whole
 from replay.live import show
 from replay.live import up as up_module
 from replay.live.health import ask
@@ -336,17 +336,12 @@ def service(name: str, file: Path | None) -> int:
 def fetch(out: Path, nats: str, cluster: str, *, force: bool) -> int:
     """See ``commands.fetch``."""
     new_file("OUT", out, force=force)
-    # Its end, .zst or not, says how it is written.
-    partial = out.with_name(f".{secrets.token_hex(4)}.partial-{out.name}")
+    with put_when_whole(out) as partial:
 
-    async def work(log: JetStreamLog) -> int:
-        return await write_log(log, partial)
+        async def work(log: JetStreamLog) -> int:
+            return await write_log(log, partial)
 
-    try:
         records = with_log(work, nats, cluster)
-        partial.replace(out)
-    finally:
-        partial.unlink(missing_ok=True)
     print(f"{out}: {records} records")
     return OK
 

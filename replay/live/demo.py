@@ -197,11 +197,7 @@ def _telling() -> Iterator[Callable[[Picture, Record], None]]:
 def _print_line(picture: Picture, record: Record) -> None:
     event = record.event
     if isinstance(event, RoundScheduled):
-        line = picture.rounds[-1]
-        said = (
-            f"round {line.round_id}: {line.jobs} jobs; {line.granted} leases granted, "
-            f"{line.renewed} renewed, {line.ended} ended"
-        )
+        said = show.of_round(picture.rounds[-1])
     elif isinstance(event, JobSubmitted):
         said = f"{event.job.job_id} submitted: {event.job.job_type}"
     elif isinstance(event, JobCompleted | JobFailed):

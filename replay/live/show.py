@@ -73,13 +73,17 @@ def status(found: Status) -> RenderableType:
         f"jobs: {_listed(found.jobs)}",
         f"workers: {_listed(found.workers)}",
     ]
-    last = found.last_round
-    if last is not None:
-        lines.append(
-            f"round {last.round_id}: {last.jobs} jobs; {last.granted} leases granted, "
-            f"{last.renewed} renewed, {last.ended} ended"
-        )
+    if found.last_round is not None:
+        lines.append(of_round(found.last_round))
     return Group(table, *lines)
+
+
+def of_round(line: RoundLine) -> str:
+    """One round in words."""
+    return (
+        f"round {line.round_id}: jobs {line.jobs}; leases granted {line.granted}, "
+        f"renewed {line.renewed}, ended {line.ended}"
+    )
 
 
 def top(picture: Picture) -> RenderableType:

@@ -31,7 +31,7 @@ def _input(effect: Effect) -> str:
         )
         return f"{effect.policy} for {jobs} jobs in {len(problem.classes)} classes on {workers}"
     if isinstance(effect, RunRound):
-        leases = f"{len(effect.granted)} leases granted, {len(effect.renewed)} renewed"
+        leases = f"leases granted {len(effect.granted)}, renewed {len(effect.renewed)}"
         return f"round {effect.round_id}, {leases}"
     fields: Any = effect
     text = ", ".join(f"{name} {getattr(fields, name)}" for name in fields.__struct_fields__)

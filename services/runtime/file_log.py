@@ -304,10 +304,8 @@ class _Reader:
 
     def _damaged(self, what: str) -> DamagedLogError:
         number = self.records + 1 + self.sealed
-        return DamagedLogError(
-            f"{self.path}, line {number} {what}. Lines before it are sound; "
-            "for the others, restore the file from a copy"
-        )
+        sound = "Lines before it are sound; for the others, restore" if number > 1 else "Restore"
+        return DamagedLogError(f"{self.path}, line {number} {what}. {sound} the file from a copy")
 
 
 def _pieces(file: FileIO, *, compressed: bool) -> Iterator[tuple[bytes, int | None]]:

@@ -7,12 +7,14 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from replay.cli import app
+from replay.cli_options import put_when_whole
 from schemas.events import AnyEvent, JobSubmitted, RoundScheduled
 from schemas.record import chain
 from services.runtime.file_log import Ending, read_log
@@ -208,6 +210,19 @@ def test_export_refuses(log: Path, damaged: Path, tmp_path: Path) -> None:
     out.write_text("dear")
     assert gavel("log", "export", log, out).exit_code == 2
     assert out.read_text() == "dear"
+
+
+def test_what_was_there_stays_until_the_copy_is_whole(tmp_path: Path) -> None:
+    """Stopped half way, a copy has replaced nothing and left nothing."""
+    out = tmp_path / "out.jsonl"
+    out.write_text("dear")
+    with suppress(KeyboardInterrupt), put_when_whole(out) as partial:
+        partial.write_text("half")
+        raise KeyboardInterrupt
+    assert [(path, path.read_text()) for path in tmp_path.iterdir()] == [(out, "dear")]
+    with put_when_whole(out) as partial:
+        partial.write_text("whole")
+    assert [(path, path.read_text()) for path in tmp_path.iterdir()] == [(out, "whole")]
 
 
 # --- verify --------------------------------------------------------------------------------------

@@ -395,6 +395,6 @@ def test_a_file_that_is_no_log_is_called_that(tmp_path: Path) -> None:
     """Nobody looks for a copy of what never was one."""
     path = tmp_path / "jobs.txt"
     path.write_text("hello\x1b[2J\n")
-    said = r"line 1 is hello\\x1b\[2J, which is no record of a log"
+    said = r"line 1 is hello\\x1b\[2J, which is no record of a log\. Restore the file"
     with pytest.raises(DamagedLogError, match=said):
         list(read_log(path))
