@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterator
 
 from replay.traces.cells import BadCellError, is_missing, name, number
@@ -125,7 +126,7 @@ class _Tasks:
     def __init__(self, line: int) -> None:
         self.line = line
         self.workers = 0.0
-        self.start_s, self.end_s = float("inf"), -float("inf")
+        self.start_s, self.end_s = math.inf, -math.inf
         self.gpu_type = self.status = ""
 
 
@@ -136,13 +137,10 @@ def parse_2020(text: str, rows: Rows, _how: How) -> list[Row]:
     task started.
     """
     tasks_text, _, jobs_text = text.partition(SEPARATOR)
-    jobs = {}
-    for _, cells in _cells(jobs_text):
-        if len(cells) == _JOB_COLUMNS:
-            jobs[cells[0]] = cells
+    jobs = {cells[0]: cells for _, cells in _cells(jobs_text, rows) if len(cells) == _JOB_COLUMNS}
     found = []
     tasks: dict[str, _Tasks] = {}
-    for line, cells in _cells(tasks_text):
+    for line, cells in _cells(tasks_text, rows):
         try:
             _add_task(tasks, line, cells)
         except BadCellError as bad:
@@ -154,48 +152,58 @@ def parse_2020(text: str, rows: Rows, _how: How) -> list[Row]:
         if its.end_s < its.start_s:
             rows.refuse("no task has both start and end: how long it runs is not known", its.line)
             continue
-        job = jobs.get(job_id)
-        arrival_s, user, status = its.start_s, "", its.status
-        if job is not None:
-            user, status = name(job[2]), name(job[3])
-            if not is_missing(job[4]):
-                arrival_s = min(arrival_s, number(job[4], "start_time"))
-        run_s = its.end_s - its.start_s
-        found.append(
-            Row(
-                its.line,
-                job_id,
-                arrival_s,
-                its.workers,
-                run_s,
-                user=user,
-                ran_on=its.gpu_type,
-                status=status,
-            )
-        )
+        try:
+            found.append(_row_2020(job_id, its, jobs.get(job_id)))
+        except BadCellError as bad:
+            rows.refuse(str(bad), its.line)
     return found
+
+
+def _row_2020(job_id: str, its: _Tasks, job: list[str] | None) -> Row:
+    """A job by its tasks, and by its row in the job table if it has one."""
+    arrival_s, user, status = its.start_s, "", its.status
+    if job is not None:
+        user, status = name(job[2]), name(job[3])
+        if not is_missing(job[4]):
+            arrival_s = min(arrival_s, number(job[4], "start_time (job table)", "seconds"))
+    return Row(
+        its.line,
+        job_id,
+        arrival_s,
+        its.workers,
+        its.end_s - its.start_s,
+        user=user,
+        ran_on=its.gpu_type,
+        status=status,
+    )
 
 
 def _add_task(tasks: dict[str, _Tasks], line: int, cells: list[str]) -> None:
     if len(cells) != _TASK_COLUMNS:
         raise BadCellError(f"not the {_TASK_COLUMNS} columns of the task table")
     job_id, _, inst_num, status, start, end, _, _, plan_gpu, gpu_type = cells
-    its = tasks.setdefault(job_id, _Tasks(line))
     if is_missing(plan_gpu) or number(plan_gpu, "plan_gpu", "hundredths of a GPU") == 0:
+        tasks.setdefault(job_id, _Tasks(line))
         return
     instances = 1.0 if is_missing(inst_num) else number(inst_num, "inst_num")
+    start_s, end_s = math.inf, -math.inf
+    if not (is_missing(start) or is_missing(end)):
+        start_s = number(start, "start_time", "seconds")
+        end_s = number(end, "end_time", "seconds")
+    # From here on nothing is wrong with the row: it counts whole, or not at all.
+    its = tasks.setdefault(job_id, _Tasks(line))
     its.workers += instances * float(plan_gpu) / 100
     its.status = name(status)
     its.gpu_type = its.gpu_type or name(gpu_type)
-    if is_missing(start) or is_missing(end):
-        return
-    its.start_s = min(its.start_s, number(start, "start_time", "seconds"))
-    its.end_s = max(its.end_s, number(end, "end_time", "seconds"))
+    its.start_s, its.end_s = min(its.start_s, start_s), max(its.end_s, end_s)
 
 
-def _cells(text: str) -> Iterator[tuple[int, list[str]]]:
+def _cells(text: str, rows: Rows) -> Iterator[tuple[int, list[str]]]:
     """Rows of a table that may have been given a header."""
     reader = csv.reader(io.StringIO(text, newline=""))
-    for cells in reader:
-        if cells and cells[0] != "job_name":
-            yield reader.line_num, cells
+    try:
+        for cells in reader:
+            if cells and cells[0] != "job_name":
+                yield reader.line_num, cells
+    except csv.Error as error:
+        rows.faults.append(Fault(reader.line_num, "row", str(error), "comma-separated text"))

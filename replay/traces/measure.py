@@ -124,11 +124,12 @@ def work(
 ) -> tuple[float, int]:
     """Worker-seconds of all jobs at their speeds under equal shares; and how many cannot run."""
     total = sum(cluster.values())
-    speeds: dict[tuple[str, int, tuple[str, ...]], float] = {}
+    speeds: dict[tuple[object, ...], float] = {}
     work_s, off_cluster = 0.0, 0
     for job in jobs:
-        key = (job.job_type, job.scale_factor, job.allowed_worker_types)
-        if key not in speeds or job.declared_throughputs:
+        declared = tuple(sorted(job.declared_throughputs.items()))
+        key = (job.job_type, job.scale_factor, job.allowed_worker_types, declared)
+        if key not in speeds:
             speeds[key] = _equal_speed(job, table, cluster) / total if total else 0.0
         if speeds[key] > 0 and job.total_steps is not None:
             work_s += job.scale_factor * job.total_steps / speeds[key]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from replay.modes import MODES
 from replay.simulate import Simulation, build_workers
@@ -15,7 +16,7 @@ from replay.traces.change import at_load, cut, injected, renamed, scaled
 from replay.traces.churn import Churn, befall
 from replay.traces.errors import TraceError
 from replay.traces.events import write_events
-from replay.traces.measure import stats
+from replay.traces.measure import stats, work
 from replay.traces.reader import Trace, parse_trace, read_trace
 from replay.traces.rows import TimedEvent
 from replay.traces.tables import builtin_table
@@ -80,6 +81,16 @@ def test_jobs_that_do_not_fit_are_told() -> None:
     found = stats([job("a"), job("b", 9.0, scale_factor=2)], SMALL, "k80", {"k80": 4})
     assert (found.off_reference, found.off_cluster) == (1, 1)
     assert stats([job("a")], SMALL, "v100", {"v100": 1}).load is None
+
+
+def test_what_one_job_declares_is_nobody_elses() -> None:
+    """Two jobs of a class, one with a speed of its own: the load is that of each by itself."""
+    declared = structs.replace(job("b"), declared_throughputs={"p100": 2.0})
+    cluster = {"v100": 1, "p100": 1}
+    for jobs in ([job("a"), declared], [declared, job("a")]):
+        alone_s = [work([each], SMALL, cluster)[0] for each in jobs]
+        assert alone_s[0] != alone_s[1]
+        assert work(jobs, SMALL, cluster)[0] == pytest.approx(sum(alone_s))
 
 
 @given(st.integers(0, 1000), st.floats(0.05, 3.0))

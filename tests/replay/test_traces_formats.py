@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from replay.traces.alibaba import SEPARATOR
 from replay.traces.errors import TraceError
 from replay.traces.formats import recognise
 from replay.traces.reader import read_trace
@@ -257,6 +258,22 @@ def test_pai_tables(tmp_path: Path) -> None:
     assert counts(trace.refused, "asks for no GPU") == 1
     assert counts(trace.refused, "no task has both start and end") == 1
     assert counts(trace.refused, "not the 10 columns") == 1
+
+
+def test_pai_rows_that_cannot_be_read() -> None:
+    """In either table: the row counts whole or not at all, and its job is left out once."""
+    good = "g,worker,1.0,Terminated,10,20,600.0,29.3,100.0,V100\n"
+    more = good.replace("10,20", "10,soon")
+    bad = good.replace("g,", "b,").replace("1.0,T", "two,T")
+    trace = read(good + more + bad + SEPARATOR + "g,i,alice,Terminated,5,\n")
+    assert (only(trace).job_id, only(trace).scale_factor, seconds(only(trace))) == ("g", 1, 10.0)
+    assert sum(trace.refused.values()) == 2
+    late = good.replace("g,", "l,")
+    trace = read(good + late + SEPARATOR + "l,i,alice,Terminated,never,\n")
+    assert only(trace).job_id == "g"
+    assert counts(trace.refused, "start_time (job table) is no number") == 1
+    with pytest.raises(TraceError, match=r"line 2, row: .*; expected comma-separated text"):
+        read(good + f'x,"{"x" * 200_000}"\n')
 
 
 def test_a_pai_folder_without_tables_is_refused(tmp_path: Path) -> None:
