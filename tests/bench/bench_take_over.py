@@ -15,6 +15,7 @@ from tests.live.shells import Outsider, until
 from tests.live.test_shell import Replica, job, of_kind, table_of
 
 _TAKE_OVER_S = 10.0
+_PATIENCE_S = 60.0
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
@@ -28,11 +29,15 @@ def test_take_over(how: signal.Signals) -> None:
             await Outsider(log, "operator").append(table_of(2))
             await first.start()
             await until(log, lambda records: bool(of_kind(records, LeaderElected)))
+            # Asking again who leads, the standby has had an answer: it is one.
+            questions = await log.client.subscribe(f"gavel.{cluster}.live.estimator")
             await second.start()
+            for _ in range(2):
+                await questions.next_msg(_PATIENCE_S)
+            await questions.unsubscribe()
             client = Outsider(log, "client.a")
             await client.append(job(0))
             await until(log, lambda records: len(of_kind(records, ThroughputEstimated)) == 1)
-            await asyncio.sleep(3.0)  # for the standby to be one
             began = time.monotonic()
             first.send(how)
             await client.append(job(1))
