@@ -81,7 +81,6 @@ class JetStreamLog:
         self.warnings: tuple[str, ...] = ()
         #: Stored messages that are no records of their subject's owner, as read so far.
         self.malformed = 0
-        self._try_timeout_s = try_timeout_s
         self._patience_s = patience_s
         self._on_trouble = on_trouble
         self._clock = clock

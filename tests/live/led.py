@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from services.worker.system import gone
+
 SCRIPT = Path(__file__).with_name("led_job.py")
 
 
@@ -84,16 +86,5 @@ def led(folder: Path) -> Iterator[Leader]:
 
 async def until_ended(pid: int, patience_s: float = 60.0) -> None:
     """Wait until a process, whoever's child it is, has ended."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-    loop.add_reader(descriptor, ended.set)
-    try:
-        async with asyncio.timeout(patience_s):
-            await ended.wait()
-    finally:
-        loop.remove_reader(descriptor)
-        os.close(descriptor)
+    async with asyncio.timeout(patience_s):
+        await gone(pid)

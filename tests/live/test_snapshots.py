@@ -32,7 +32,6 @@ class SnapshotCluster(Cluster):
         settings = {
             "GAVEL_SERVICE_SNAPSHOT_FOLDER": str(self.kept),
             "GAVEL_SERVICE_SNAPSHOT_EVERY": "10",
-            "GAVEL_LOG_MAX_BYTES": str(64 << 20),
         }
         self.start(*CONTROLLERS, **settings)
         self.start_workers("v100=2", **settings, GAVEL_MECHANISM_UNREACHABLE_AFTER_S="1.0")

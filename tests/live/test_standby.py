@@ -1,6 +1,6 @@
 """Two replicas of policy, mechanism and estimator: either may be killed while rounds go on.
 
-How soon the other takes over is measured in ``tests/bench/bench_shell.py``.
+How soon the other takes over is measured in ``tests/bench/bench_take_over.py``.
 """
 
 from __future__ import annotations
