@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json as json_module
 import sys
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -15,13 +16,15 @@ from replay.live.actions import OK, with_log
 from replay.live.jobs import cannot_run, check_environment
 from replay.live.picture import Picture
 from replay.live.place import LiveError, append
-from replay.traces.change import renamed
+from replay.traces.change import cancelling, renamed
 from replay.traces.reader import Trace
 from replay.traces.rows import TimedEvent
 from schemas.domain import JobSpec
 from schemas.events import AnyEvent, CancelRequested, DrainRequested, JobSubmitted
 from services.runtime.jetstream import JetStreamLog
 
+#: When, who, what.
+_Due = tuple[float, str, AnyEvent]
 #: Jobs that a refusal names.
 _NAMED = 5
 
@@ -65,7 +68,7 @@ def inject(request: Request, nats: str, cluster: str, *, json: bool) -> int:
 
     async def work(log: JetStreamLog) -> dict[str, int]:
         known = await _jobs_there(log)
-        due = [
+        due: list[_Due] = [
             (at_s, f"client.{job.job_id}", JobSubmitted(job=job))
             for at_s, job in zip(arrivals_s, jobs, strict=True)
             if job.job_id not in known.jobs
@@ -74,8 +77,9 @@ def inject(request: Request, nats: str, cluster: str, *, json: bool) -> int:
         counts = {"submitted": 0, "events": 0, "there_already": trace.kept - len(due)}
         if request.dry_run:
             return {**counts, "checked": trace.kept}
-        events = [event for event in trace.events if event.actor not in known.writers]
-        await _play([*due, *events], request, log, counts)
+        events = [(event.at_s, _writer(event), event.event) for event in trace.events]
+        due += [event for event in events if event[1] not in known.writers]
+        await _play(due, request, log, counts)
         return counts
 
     counts = with_log(work, nats, cluster)
@@ -101,9 +105,20 @@ async def _jobs_there(log: JetStreamLog) -> _Known:
         picture.take(record)
         if isinstance(record.event, JobSubmitted):
             jobs[record.event.job.job_id] = record.event.job
-        elif isinstance(record.event, CancelRequested):
+        elif isinstance(record.event, CancelRequested | DrainRequested):
             writers.add(record.actor)
     return _Known(jobs, frozenset(writers), picture)
+
+
+def _writer(event: TimedEvent) -> str:
+    """Who appends it: a writer of its own, as a job has one, and the same if it is injected again.
+
+    The trace's is no help: a simulation has one operator for all.
+    """
+    if isinstance(event.event, CancelRequested):
+        return cancelling(event.event.job_id)
+    what = msgspec.json.encode((event.at_s, event.event))
+    return f"operator.{zlib.crc32(what):08x}"
 
 
 def _check_events(trace: Trace) -> None:
@@ -151,7 +166,7 @@ def _live(job: JobSpec, *, commands: bool) -> JobSpec:
 
 
 async def _play(
-    due: list[tuple[float, str, AnyEvent] | TimedEvent],
+    due: list[_Due],
     request: Request,
     log: JetStreamLog,
     counts: dict[str, int],

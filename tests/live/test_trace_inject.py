@@ -150,3 +150,28 @@ def test_an_interrupted_injection_goes_on(gavel: Gavel, tmp_path: Path) -> None:
     assert process.returncode == 130
     assert gavel.json("trace", "inject", path) == {"submitted": 1, "events": 0, "there_already": 1}
     assert gavel.json("wait", "later")["status"] == "completed"
+
+
+def test_drains_are_injected_each_once(gavel: Gavel, tmp_path: Path) -> None:
+    """A trace has one operator for all of them; the log has each. Last here: workers are gone."""
+    path = tmp_path / "drains.jsonl"
+    job = {"job_id": "drained", "job_type": TYPE, "total_steps": 20.0}
+    lines = (
+        {"at": 0.0, "actor": "client.drained", "event": {"kind": "JobSubmitted", "job": job}},
+        *(
+            {
+                "at": 0.1,
+                "actor": "operator",
+                "event": {"kind": "DrainRequested", "worker_id": f"local-v100-{n}"},
+            }
+            for n in range(2)
+        ),
+    )
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    injected = gavel.json("trace", "inject", str(path))
+    assert injected == {"submitted": 1, "events": 2, "there_already": 0}
+    again = gavel.json("trace", "inject", str(path))
+    assert again == {"submitted": 0, "events": 0, "there_already": 1}
+    states = {each["worker_id"]: each["state"] for each in gavel.json("workers")}
+    draining = {worker_id for worker_id, state in states.items() if state != "ready"}
+    assert draining == {"local-v100-0", "local-v100-1"}
