@@ -14,6 +14,7 @@ from schemas.domain import Lease, TaskProgress
 from schemas.events import (
     ClusterConfigured,
     Event,
+    LeasesChanged,
     ProgressReported,
     RoundScheduled,
     TaskStopped,
@@ -45,6 +46,8 @@ class _Out:
     steps: dict[str, float] = field(default_factory=dict)
     #: (when, job id) of those that have ended since.
     ended: list[tuple[float, str]] = field(default_factory=list)
+    #: Its last report is still to come, and never does if its service is dead.
+    revoked: bool = False
 
 
 class UnderWay:
@@ -68,6 +71,7 @@ class UnderWay:
         self._takes: dict[type[Event], Callable[..., None]] = {
             ClusterConfigured: self._configure,
             RoundScheduled: self._plan,
+            LeasesChanged: self._revoke,
             ProgressReported: self._book_round,
             TaskStopped: self._book_stop,
         }
@@ -82,14 +86,12 @@ class UnderWay:
     def holdings(self) -> list[Holding]:
         """Leases under which somebody runs, or is about to."""
         return [
-            Holding(
-                out.lease,
-                out.starts_at_s,
-                self._ends.get(out.until_round, out.starts_at_s),
-                out.priority,
-            )
+            Holding(out.lease, out.starts_at_s, self._ends[out.until_round], out.priority)
             for lease_id, out in self._out.items()
-            if any((lease_id, task.job_id) not in self._over for task in out.lease.tasks)
+            # Of rounds that were over when the newest began, nothing but reports is to come.
+            if out.until_round in self._ends
+            and not out.revoked
+            and any((lease_id, task.job_id) not in self._over for task in out.lease.tasks)
         ]
 
     def of_job(self, job_id: str) -> Holding | None:
@@ -135,6 +137,11 @@ class UnderWay:
         for lease in event.granted:
             out = _Out(lease, event.round_id, event.starts_at_s, lease.priority)
             self._out[lease.lease_id] = out
+
+    def _revoke(self, event: LeasesChanged, at: float) -> None:
+        for lease_id in event.revoked:
+            if lease_id in self._out:
+                self._out[lease_id].revoked = True
 
     def _book_round(self, event: ProgressReported, at: float) -> None:
         ends_at_s = self._ends.get(event.round_id, at)

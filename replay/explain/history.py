@@ -6,7 +6,7 @@ steps further. What lies between two of them is waiting, and the log says for wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from schemas.domain import JobSpec, Lease, TaskProgress
@@ -306,11 +306,3 @@ class Histories:
                 steps=row.steps - before,
             )
         )
-
-
-def of_job(records: Iterator[Record], job_id: str) -> JobHistory | None:
-    """One job's history by these records; None if they do not submit it."""
-    histories = Histories({job_id})
-    for record in records:
-        histories.take(record)
-    return histories.jobs.get(job_id)
