@@ -168,9 +168,8 @@ def test_each_image_is_unprivileged_and_says_how_it_is() -> None:
 def test_the_compose_file_names_targets_settings_and_secrets_that_exist(tmp_path: Path) -> None:
     """And each service reads the password of its own user."""
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
-    targets = set(
-        re.findall(r"^FROM base AS (\w+)", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
-    )
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    targets = set(re.findall(r"^FROM base AS (\w+)", dockerfile, re.MULTILINE))
     users = passwords(tmp_path)
     for name in (*SERVICES, "cli"):
         service = compose["services"][name]
@@ -181,6 +180,13 @@ def test_the_compose_file_names_targets_settings_and_secrets_that_exist(tmp_path
         assert secret == variables["GAVEL_LOG_USER"]
         assert secret in users
         assert compose["secrets"][secret]["file"] == f"./secrets/{secret}"
+    for name in SERVICES:
+        service = compose["services"][name]
+        mounts = dict(reversed(mount.split(":")) for mount in service["volumes"])
+        assert mounts.keys() >= {service["environment"]["GAVEL_SERVICE_SNAPSHOT_FOLDER"]}
+        for folder, volume in mounts.items():
+            assert volume in compose["volumes"]
+            assert f"mkdir {folder} && chown gavel {folder}" in dockerfile
     nats = compose["services"]["nats"]
     folders = [mount.split(":")[1] for mount in nats["volumes"]]
     assert nats["environment"]["NATS_STORE"] in folders
