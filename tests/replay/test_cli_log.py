@@ -11,24 +11,16 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from replay.cli import app
 from replay.cli_options import put_when_whole
 from schemas.events import AnyEvent, JobSubmitted, RoundScheduled
 from schemas.record import chain
 from services.runtime.file_log import Ending, read_log
+from tests.replay.command import gavel
 
 ROOT = Path(__file__).resolve().parents[2]
 GAVEL = (sys.executable, "-P", "-m", "replay.cli")
 RUN = ("simulate", "--generate", "--jobs", "6", "--mean-gap", "60", "--cluster", "v100=2,k80=2")
-
-
-def gavel(*arguments: object) -> Result:
-    """Run a command; a traceback fails the test."""
-    result = CliRunner().invoke(app, list(map(str, arguments)))
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
 
 
 def start(*arguments: object, folder: Path) -> subprocess.Popen[str]:

@@ -10,21 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from replay.cli import app
 from services.runtime.file_log import read_log
+from tests.replay.command import gavel
 from tests.simulation.forge import write_file
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = ("simulate", "--generate", "--jobs", "6", "--mean-gap", "60", "--cluster", "v100=2,k80=2")
-
-
-def gavel(*arguments: object) -> Result:
-    """Run a command; a traceback fails the test."""
-    result = CliRunner().invoke(app, list(map(str, arguments)))
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
 
 
 @pytest.fixture(scope="module")

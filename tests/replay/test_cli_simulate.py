@@ -7,21 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from replay.cli import app
 from schemas.events import WorkerRegistered
 from services.runtime.file_log import read_log
+from tests.replay.command import gavel
 
 FEW = ("simulate", "--generate", "--jobs", "4", "--cluster", "v100=4,k80=4")
 JOB = {"job_id": "a", "job_type": "ResNet-50 (batch size 64)", "total_steps": 5000.0}
-
-
-def gavel(*arguments: object) -> Result:
-    """Run a command; a traceback fails the test."""
-    result = CliRunner().invoke(app, list(map(str, arguments)))
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
 
 
 def refused(*arguments: object) -> str:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from replay.cli import app
 from replay.traces.formats import FORMATS
+from tests.replay.command import gavel
 
 PHILLY = (
     "timestamp,duration,num_gpus,gpu_time,cluster\n"
@@ -19,13 +19,6 @@ PHILLY = (
     "2017-10-09 08:13:03,0.0,1,0.0,6214e9\n"
     "2017-10-09 09:13:03,2000.0,2,4000.0,6214e9\n\n"
 )
-
-
-def gavel(*arguments: object, stdin: str | None = None) -> Result:
-    """Run a command; a traceback fails the test."""
-    result = CliRunner().invoke(app, list(map(str, arguments)), input=stdin)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
 
 
 def done(*arguments: object, stdin: str | None = None) -> Result:

@@ -6,26 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from replay.cli import app
 from replay.explain.reasons import CODES
 from replay.explain.waterfall import PARTS
 from replay.index import Index
 from tests.live.shells import export
+from tests.replay.command import flat, gavel
 from tests.replay.explained import RESNET, at, contention
-
-
-def gavel(*arguments: object) -> Result:
-    """Run a command; a traceback fails the test."""
-    result = CliRunner().invoke(app, list(map(str, arguments)))
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
-def flat(text: str) -> str:
-    """Text in one line."""
-    return " ".join(text.split())
 
 
 @pytest.fixture(scope="module")

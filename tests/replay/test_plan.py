@@ -7,27 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from replay.cli import app
 from replay.explain.history import Histories
 from schemas.events import (
     JobSubmitted,
 )
 from tests.live.shells import export
+from tests.replay.command import flat, gavel
 from tests.replay.explained import RESNET, contention, job, run
-
-
-def gavel(*arguments: object) -> Result:
-    """Run a command; a traceback fails the test."""
-    result = CliRunner().invoke(app, list(map(str, arguments)))
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
-def flat(text: str) -> str:
-    """Text in one line."""
-    return " ".join(text.split())
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner, Result
 
-from replay.cli import app
 from replay.resolve import OBJECTIVE_TOLERANCE, SHARE_TOLERANCE, Resolved, compare
 from replay.verify import verify
 from schemas.decisions import Effect
@@ -20,6 +18,7 @@ from schemas.domain import AllocationRow
 from schemas.events import AllocationComputed, AllocationFailed
 from schemas.record import Record
 from services.policy.core import Solve
+from tests.replay.command import gavel
 from tests.simulation.forge import redigest, write_file
 from tests.simulation.scenario import contended, records_of
 
@@ -48,13 +47,6 @@ def resolved(records: tuple[Record, ...] | list[Record]) -> Resolved:
     found = Resolved()
     verify(records, on_result=found.take)
     return found
-
-
-def gavel(*arguments: object) -> Result:
-    """Run a command; a traceback fails the test."""
-    result = CliRunner().invoke(app, list(map(str, arguments)))
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
 
 
 def computed(shares: dict[str, float], objective: float | None = 1.0) -> AllocationComputed:

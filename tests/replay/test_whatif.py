@@ -10,9 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from typer.testing import CliRunner, Result
 
-from replay.cli import app
 from replay.cluster import Failure
 from replay.modes import MODES
 from replay.moment import Moment, Onward
@@ -35,6 +33,7 @@ from schemas.events import (
 from schemas.record import Record
 from services.runtime.log import MemoryLog
 from tests.live.shells import export
+from tests.replay.command import flat, gavel
 from tests.simulation.scenario import contended, records_of
 
 CLUSTER = {"v100": 2, "p100": 1, "k80": 2}
@@ -322,18 +321,6 @@ def test_a_log_without_jobs_says_so() -> None:
 
 
 # --- the command ---------------------------------------------------------------------------------
-
-
-def gavel(*arguments: object) -> Result:
-    """Run a command; a traceback fails the test."""
-    result = CliRunner().invoke(app, list(map(str, arguments)))
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
-def flat(text: str) -> str:
-    """Text in one line."""
-    return " ".join(text.split())
 
 
 def written(folder: Path) -> Path:
