@@ -152,7 +152,7 @@ def _shown(made: Reproduction) -> Iterator[RenderableType]:
 def _progress(target: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
     """Show on a terminal how many simulations are done, and how long the others will take."""
     from rich.console import Console  # noqa: PLC0415 - seldom needed
-    from rich.progress import (  # noqa: PLC0415 - as above  # noqa: PLC0415 - as above
+    from rich.progress import (  # noqa: PLC0415 - as above
         BarColumn,
         MofNCompleteColumn,
         Progress,

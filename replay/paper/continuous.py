@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from replay.cli_simulate import Request
-from replay.paper.result import Claim, PaperError, Reproduction, Setup, times
+from replay.paper.result import Claim, Reproduction, Setup, times
 from replay.paper.workload import capacity_jobs_per_h, cluster_of
 from replay.report import results_pictures
 from replay.report.charts import HOUR_S
@@ -172,8 +172,6 @@ def _run(setup: Setup, figure: Sweep) -> _Ran:
         for aware in (True, False)
     )
     loads = figure.full_loads if setup.full else [share * aware for share in _SHARES]
-    if not loads:
-        raise PaperError("no load is left to run at")
     rows = setup.simulate(list(_requests(setup, figure, loads, each)))
     setting = (
         f"{each} workers of each type, jobs {_FULL_WINDOW if setup.full else _WINDOW} measured, "

@@ -76,8 +76,6 @@ class LogFold:
         self.coming_and_going: list[tuple[float, int]] = []
         #: Times of solves.
         self.solved_at: list[float] = []
-        #: Of rounds that have begun.
-        self.round_starts: list[float] = []
         self.records = 0
         self.at = 0.0
         self._open: dict[str, Held] = {}
@@ -151,7 +149,6 @@ class LogFold:
     def _begin(self, plan: RoundScheduled) -> None:
         """The plan's round begins: leases end, leases start, and whoever has none waits."""
         self._plan = None
-        self.round_starts.append(plan.starts_at_s)
         for lease_id in plan.ended:
             self._end(lease_id, plan.starts_at_s)
         for lease in plan.granted:
@@ -216,17 +213,12 @@ class LogFold:
     def _solved(self, event: AllocationComputed, at: float) -> None:
         self.solved_at.append(at)
         self._keep_promises(at)
-        self._share = {
-            job_id: 0.0
-            for row in event.rows
-            for combination in row.combinations
-            for job_id in combination
-        }
+        self._share = {}
         for row in event.rows:
             share = sum(row.shares.values())
             for combination in row.combinations:
                 for job_id in combination:
-                    self._share[job_id] += share
+                    self._share[job_id] = self._share.get(job_id, 0.0) + share
 
     def _keep_promises(self, at: float) -> None:
         """Add up what the allocation in force has promised until now."""

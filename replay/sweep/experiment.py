@@ -51,12 +51,6 @@ class Experiment:
         """Options with several values."""
         return [key for key, values in self.values.items() if len(values) > 1]
 
-    def __len__(self) -> int:
-        count = 1
-        for values in self.values.values():
-            count *= len(values)
-        return count
-
     def requests(self) -> Iterator[Request]:
         """Every combination; the last option of the file changes fastest."""
         for chosen in itertools.product(*self.values.values()):

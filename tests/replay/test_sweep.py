@@ -46,7 +46,6 @@ def test_every_combination_is_a_cell(tmp_path: Path) -> None:
         ("las", 0), ("las", 1), ("fifo", 0), ("fifo", 1),
     ]  # fmt: skip
     assert {(r.mean_gap, r.jobs, r.generate) for r in requests} == {(900.0, 6, True)}
-    assert len(asked) == len(requests)
     assert asked.varied == ["policy", "seed"]
 
 
@@ -56,7 +55,7 @@ def test_each_value_is_tried_before_anything_is_run(tmp_path: Path) -> None:
     samples = list(asked.samples())
     assert {r.policy for r in samples} == {"las", "fifo"}
     assert {r.round for r in samples} == {60.0, 120.0, 180.0}
-    assert len(samples) == 1 + 1 + 1 + 2 < len(asked)
+    assert len(samples) == 1 + 1 + 1 + 2 < len(list(asked.requests()))
 
 
 @pytest.mark.parametrize(
