@@ -25,6 +25,8 @@ from services.runtime.actor import Actor
 from services.runtime.file_log import DamagedLogError, read_log
 from services.runtime.snapshot import Snapshots, UnfitSnapshotError
 
+#: A log of more records is worth an index.
+LONG = 10_000
 #: Records between two snapshots: so many have to be folded at most.
 EVERY = 2_500
 #: At most so many are of whole moments; in a longer log they are further apart.

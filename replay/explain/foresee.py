@@ -11,24 +11,18 @@ from dataclasses import dataclass
 
 import msgspec
 
+from replay.explain.history import Ending
 from replay.moment import Moment, Onward
 from replay.whatif_change import Change, inputs
 from replay.world import Outside
 from schemas.domain import Lease
-from schemas.events import (
-    JobCancelled,
-    JobCompleted,
-    JobFailed,
-    JobRejected,
-    RoundScheduled,
-)
+from schemas.events import RoundScheduled
 from schemas.record import Record
 from services.mechanism.core import MechanismCore
 from services.mechanism.planning import Ranking
 
 #: With fewer jobs a record costs no less.
 _FEW = 25
-_ENDINGS = (JobCompleted, JobFailed, JobCancelled, JobRejected)
 
 
 @dataclass(slots=True)
@@ -42,7 +36,7 @@ class Future:
     #: The job's next lease.
     lease: Lease | None = None
     starts_s: float | None = None
-    ending: JobCompleted | JobFailed | JobCancelled | JobRejected | None = None
+    ending: Ending | None = None
     ends_s: float | None = None
     #: Where the simulation stopped, s.
     seen_to_s: float = 0.0
@@ -68,7 +62,7 @@ class Future:
             self.plan = self.plan or event
             if self.starts_s is None:
                 self._look_for_lease(event)
-        elif isinstance(event, _ENDINGS) and event.job_id == self.job_id:
+        elif isinstance(event, Ending) and event.job_id == self.job_id:
             self.ending, self.ends_s = event, record.at
 
     def _look_for_lease(self, plan: RoundScheduled) -> None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from schemas.domain import JobSpec, Lease, TaskProgress
 from schemas.events import (
     AllocationComputed,
-    AnyEvent,
     ClusterConfigured,
     Event,
     JobAdmitted,
@@ -32,7 +31,8 @@ from schemas.events import (
 from schemas.record import Record
 from schemas.servers import Servers
 
-_Ending = JobRejected | JobCancelled | JobCompleted | JobFailed
+#: How a job ends.
+Ending = JobRejected | JobCancelled | JobCompleted | JobFailed
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class JobHistory:
     steps: float = 0.0
     ended_s: float | None = None
     #: The event that ended it.
-    ending: AnyEvent | None = None
+    ending: Ending | None = None
     #: {worker type: X}, in force since ``shares_since_s``, and seconds promised before that.
     shares: dict[str, float] = field(default_factory=dict)
     shares_since_s: float = 0.0
@@ -198,7 +198,7 @@ class Histories:
         if event.job_id in self.jobs:
             self.jobs[event.job_id].admitted_s = at
 
-    def _end(self, event: _Ending, at: float) -> None:
+    def _end(self, event: Ending, at: float) -> None:
         history = self.jobs.get(event.job_id)
         if history is not None and history.ended_s is None:
             self._promise(history, {}, at)

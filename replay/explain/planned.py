@@ -12,28 +12,26 @@ from dataclasses import dataclass, field
 import msgspec
 
 from replay.cluster import Rates
-from replay.explain.history import Histories
+from replay.explain.history import Ending, Histories
 from replay.moment import Moment, Onward
 from replay.traces.tables import builtin_table
 from replay.whatif_change import Change, inputs
 from replay.world import Outside
 from schemas.domain import UNCONSOLIDATED, JobSpec, TaskSpec, ThroughputRow
 from schemas.events import (
-    JobCancelled,
     JobCompleted,
-    JobFailed,
     JobRejected,
     JobSubmitted,
     ThroughputTableImported,
 )
 from schemas.record import Record
+from services.estimator.rates import rate_on, rates_of
 from services.mechanism.admission import hopeless, refusal
 
 #: Records after which each of the two simulations gives up.
 _AT_MOST = 200_000
 #: Less is no delay, s.
 _NOTICED_S = 1.0
-_ENDINGS = (JobCompleted, JobFailed, JobCancelled, JobRejected)
 
 
 class Prospect(msgspec.Struct, kw_only=True):
@@ -72,7 +70,7 @@ class _Ends:
 
     def take(self, record: Record) -> None:
         self.records += 1
-        if isinstance(record.event, _ENDINGS):
+        if isinstance(record.event, Ending):
             self.open.discard(record.event.job_id)
             if isinstance(record.event, JobCompleted):
                 self.ends_s[record.event.job_id] = record.at
@@ -161,14 +159,13 @@ def _rates(moment: Moment, change: Change, job: JobSpec, row: ThroughputRow | No
     """How fast tasks run; the job itself as its class does, else as is declared."""
     given = inputs(change, moment, moment.world)
     others = moment.world.speeds.rates(given.table)
-    alone = {} if row is None else {cell.worker_type: cell.steps_per_s for cell in row.alone}
-    alone = alone or job.declared_throughputs
+    alone = (rates_of(row) if row is not None else {}) or job.declared_throughputs
 
     def rates(tasks: Sequence[TaskSpec], worker_type: str) -> Sequence[float]:
         speeds = others(tasks, worker_type)
         if any(speeds) or len(tasks) > 1 or tasks[0].job_id != job.job_id:
             return speeds
-        return (alone.get(worker_type, alone.get(worker_type.removesuffix(UNCONSOLIDATED), 0.0)),)
+        return (rate_on(alone, worker_type),)
 
     return rates
 
@@ -176,7 +173,7 @@ def _rates(moment: Moment, change: Change, job: JobSpec, row: ThroughputRow | No
 def _never(moment: Moment, job: JobSpec, row: ThroughputRow | None) -> str | None:
     """Why the job can never run on the cluster as it is."""
     counts = moment.world.registered
-    speeds = {cell.worker_type: cell.steps_per_s for cell in row.alone} if row is not None else None
+    speeds = rates_of(row) if row is not None else None
     speeds = speeds or dict(job.declared_throughputs) or None
     return refusal(job, counts) or (None if speeds is None else hopeless(job, speeds, counts))
 

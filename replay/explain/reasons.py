@@ -18,6 +18,7 @@ from replay.moment import Moment
 from replay.views import duration
 from schemas.domain import UNCONSOLIDATED
 from schemas.events import JobCancelled, JobCompleted, JobFailed, JobRejected
+from services.estimator.rates import rates_of
 from services.mechanism.admission import hopeless, refusal
 
 #: {code: what it means}. Codes are for scripts: they stay, and new ones are added. What stands
@@ -107,8 +108,7 @@ def _never(case: Case) -> Iterator[Reason]:
     counts = case.moment.world.registered
     why = refusal(history.spec, counts)
     if why is None and history.estimate is not None:
-        speeds = {cell.worker_type: cell.steps_per_s for cell in history.estimate.row.alone}
-        why = hopeless(history.spec, speeds, counts)
+        why = hopeless(history.spec, rates_of(history.estimate.row), counts)
     if why is not None:
         yield Reason("never.as-is", why)
 

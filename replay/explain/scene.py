@@ -10,15 +10,12 @@ from pathlib import Path
 from replay.cli_options import InputError
 from replay.explain.history import Histories, JobHistory
 from replay.explain.scan import scan
-from replay.index import Index
+from replay.index import LONG, Index
 from replay.log_source import check, reader
 from replay.moment import Moment, Read
 from replay.point import log_time
 from replay.views import progress_line
 from services.runtime.file_log import read_log
-
-#: A log of more records is worth an index.
-_LONG = 10_000
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,7 @@ def scene_of_file(log: Path, at: str, job_id: str) -> Scene:
         moment.world = world
         return Scene(moment, {} if history is None else {job_id: history})
     moment = indexed or Moment(read)
-    if indexed is None and world.last_seq > _LONG:
+    if indexed is None and world.last_seq > LONG:
         progress_line(f"folding {world.last_seq:,} records; `gavel log index {log}` makes it quick")
     for record in Index(log).read(moment.world.last_seq):
         if record.at > until_s:

@@ -11,6 +11,7 @@ from replay.explain.foresee import Future
 from replay.explain.history import JobHistory
 from replay.moment import Moment
 from schemas.domain import UNCONSOLIDATED
+from services.estimator.rates import rate_on, rates_of
 from services.mechanism.claims import Pairs
 from services.mechanism.planning import Ranking
 
@@ -71,17 +72,13 @@ def on_types(moment: Moment, history: JobHistory, seen: Future) -> list[OnType]:
     ]
     prices = world.allocation.prices if world.allocation is not None else {}
     estimate = history.estimate
-    speeds = (
-        {cell.worker_type: cell.steps_per_s for cell in estimate.row.alone}
-        if estimate is not None
-        else {}
-    )
+    speeds = rates_of(estimate.row) if estimate is not None else {}
     found = [
         OnType(
             worker_type=way,
             workers=registered[_type(way)] - away[_type(way)],
             registered=registered[_type(way)],
-            steps_per_s=speeds.get(way, speeds.get(_type(way), 0.0)),
+            steps_per_s=rate_on(speeds, way),
             share=history.shares.get(way, 0.0),
             entitled_s=entitled.get(way, 0.0),
             received_s=received.get(way, 0.0),

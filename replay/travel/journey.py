@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from replay.cli_options import InputError, OptionError
-from replay.index import Index
+from replay.index import LONG, Index
 from replay.log_source import reader
 from replay.moment import Cores
 from replay.places import lines_in
@@ -20,9 +20,6 @@ from schemas.record import Record
 from schemas.subjects import MECHANISM
 from services.runtime.file_log import DamagedLogError
 from services.runtime.snapshot import UnfitSnapshotError
-
-#: A log of more records is worth an index.
-LONG = 10_000
 
 
 @dataclass(frozen=True)

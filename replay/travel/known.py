@@ -30,6 +30,7 @@ from replay.travel.mechanism import mechanism
 from schemas.domain import AllocationRow, Lease, ThroughputRow
 from schemas.events import ClusterConfigured
 from schemas.subjects import ESTIMATOR, MECHANISM, POLICY, role
+from services.estimator.rates import rates_of
 from services.estimator.references import References
 from services.runtime.snapshot import state_of
 
@@ -141,7 +142,7 @@ def _estimator(state: Mapping[str, Any], _cores: Cores) -> dict[str, Any]:
             SpeedKnown(
                 job_type=row.job_type,
                 scale_factor=row.scale_factor,
-                steps_per_s={cell.worker_type: cell.steps_per_s for cell in row.alone},
+                steps_per_s=rates_of(row),
             )
             for row in rows
         ),
