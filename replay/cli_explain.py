@@ -109,11 +109,10 @@ def plan(
     from replay.explain import plan_words  # noqa: PLC0415 - as for `explain`
     from replay.explain.planned import prospect  # noqa: PLC0415 - as for `explain`
     from replay.explain.scene import scene  # noqa: PLC0415 - as for `explain`
-    from replay.live.jobs import build_job, pairs, read_job  # noqa: PLC0415 - as for `explain`
+    from replay.live.jobs import job_of, pairs  # noqa: PLC0415 - as for `explain`
     from replay.whatif_change import Change  # noqa: PLC0415 - as for `explain`
     from services.policy.catalog import resolve  # noqa: PLC0415 - as for `explain`
 
-    given: dict[str, Any] = dict(read_job(file)) if file is not None else {}
     typed = {
         "job_id": id or None,
         "job_type": type or None,
@@ -121,14 +120,9 @@ def plan(
         "scale_factor": workers,
         "priority_weight": weight,
         "allowed_worker_types": [part for part in on.split(",") if part] or None,
-        "declared_throughputs": {
-            name: _rate(name, rate)
-            for name, rate in pairs("--throughput", throughput or []).items()
-        }
-        or None,
+        "declared_throughputs": pairs("--throughput", throughput or []) or None,
     }
-    given |= {name: value for name, value in typed.items() if value is not None}
-    job = build_job(given, command or (), Path.cwd(), "plan" if file is None else str(file))
+    job = job_of(typed, command or (), file, "plan")
     if policy:
         own_policy.load(policy)
         resolve(policy)
@@ -143,13 +137,6 @@ def plan(
     else:
         views.out().print(plan_words.told(found))
     return 1 if found.never else 0
-
-
-def _rate(worker_type: str, value: str) -> float:
-    try:
-        return float(value)
-    except ValueError:
-        raise OptionError("--throughput", f"{worker_type}={value}", "steps/s, a number") from None
 
 
 def _check_source(log: Path | None, nats: str, cluster: str) -> None:

@@ -146,8 +146,7 @@ def submit(
         "declared_throughputs": pairs("--throughput", throughput or []) or None,
         "environment": pairs("--env", env or []) or None,
     }
-    typed = {name: value for name, value in given.items() if value is not None}
-    request = job_actions.Submission(typed, tuple(command or ()), file, dry_run=dry_run)
+    request = job_actions.Submission(given, tuple(command or ()), file, dry_run=dry_run)
     return job_actions.submit(request, nats, cluster, json=json)
 
 

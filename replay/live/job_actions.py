@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from replay.cli_options import OptionError, one_of, seconds
+from replay.cli_options import one_of, seconds
 from replay.live import show
 from replay.live.actions import FAILED, OK, look_now, tell, with_log
-from replay.live.jobs import build_job, cannot_run, read_job
+from replay.live.jobs import cannot_run, job_of
 from replay.live.picture import COMPLETED, ENDED, JobLine, Picture
 from replay.live.place import LiveError, append, home, look, record_of
 from schemas.domain import JobSpec
@@ -38,13 +38,7 @@ class Submission:
 
 def submit(request: Submission, nats: str, cluster: str, *, json: bool) -> int:
     """See ``commands.submit``."""
-    given = dict(read_job(request.file)) if request.file is not None else {}
-    given |= request.given
-    speeds = given.get("declared_throughputs", {})
-    if isinstance(speeds, dict):
-        given["declared_throughputs"] = {t: _rate(t, speed) for t, speed in speeds.items()}
-    source = str(request.file) if request.file is not None else "submit"
-    job = build_job(given, request.command, Path.cwd(), source)
+    job = job_of(request.given, request.command, request.file, "submit")
 
     async def work(log: JetStreamLog) -> tuple[int, str]:
         picture = await look(log)
@@ -83,13 +77,6 @@ async def _admission(log: JetStreamLog, job: JobSpec, seq: int) -> tuple[int, st
     except TimeoutError:
         pass
     return OK, "stored; the mechanism is away, and admits it once it is back"
-
-
-def _rate(worker_type: str, value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise OptionError("--throughput", f"{worker_type}={value}", "steps/s, a number") from None
 
 
 def jobs(nats: str, cluster: str, *, everything: bool, json: bool) -> int:

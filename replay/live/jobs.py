@@ -30,7 +30,7 @@ class JobFileError(Exception):
     """A job file is wrong; the message names file, line and key, and what would be right."""
 
 
-def read_job(path: Path) -> dict[str, Any]:
+def _read_job(path: Path) -> dict[str, Any]:
     """Keys and values of a job file.
 
     Raises
@@ -54,23 +54,42 @@ def read_job(path: Path) -> dict[str, Any]:
     return found
 
 
-def build_job(
-    given: Mapping[str, Any], command: Sequence[str], workdir: Path, source: str
+def job_of(
+    typed: Mapping[str, Any], command: Sequence[str], file: Path | None, called: str
 ) -> JobSpec:
-    """The job of these fields.
+    """The job of a file and of what was typed behind ``gavel submit``, which goes before.
 
     Parameters
     ----------
-    given : by the names of ``JobSpec``
+    typed : by the names of ``JobSpec``; None where an option was not given
     command : what was typed behind ``--``, or empty
-    workdir : where it was typed
-    source : the file, or the command line, for messages
+    file : a job in TOML
+    called : what messages name where there is no file
 
     Raises
     ------
-    JobFileError
+    JobFileError, OptionError
         A field is missing, or is not what it must be.
     """
+    given = dict(_read_job(file)) if file is not None else {}
+    given |= {name: value for name, value in typed.items() if value is not None}
+    speeds = given.get("declared_throughputs")
+    if isinstance(speeds, dict):
+        given["declared_throughputs"] = {t: _rate(t, speed) for t, speed in speeds.items()}
+    return _build_job(given, command, Path.cwd(), called if file is None else str(file))
+
+
+def _rate(worker_type: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise OptionError("--throughput", f"{worker_type}={value}", "steps/s, a number") from None
+
+
+def _build_job(
+    given: Mapping[str, Any], command: Sequence[str], workdir: Path, source: str
+) -> JobSpec:
+    """The job of these fields, run where it was typed; ``source`` is what messages name."""
     fields = dict(given)
     if command:
         fields["command"] = shlex.join(command)
