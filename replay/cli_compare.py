@@ -57,8 +57,6 @@ def _run(request: _Compare) -> int:
     OptionError, TraceError, TableError, GenerateError, PolicyError
         What was asked makes no sense for one of the policies; nothing was run.
     """
-    import msgspec  # noqa: PLC0415 - seldom needed
-
     from replay import cli_run, views  # noqa: PLC0415 - numpy and the solvers take a while to load
     from replay.cli_options import OptionError  # noqa: PLC0415 - as above
 
@@ -82,7 +80,7 @@ def _run(request: _Compare) -> int:
     in_order = {name: outcomes[name] for name in names}
     if request.json:
         told = {name: asdict(outcome) for name, outcome in in_order.items()}
-        print(msgspec.json.format(msgspec.json.encode(told)).decode())
+        views.print_json(told)
     else:
         views.out().print(views.policies_compared(in_order))
     return 0 if all(outcome.succeeded for outcome in outcomes.values()) else 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -51,7 +51,7 @@ def explain(
 
     if codes:
         if json:
-            _print({**reasons.CODES, **waterfall.PARTS})
+            views.print_json({**reasons.CODES, **waterfall.PARTS})
         else:
             views.out().print(words.codes())
         return 0
@@ -71,7 +71,7 @@ def explain(
         raise AssertionError("a job that is there has a history")
     found = explained(seen.moment, history)
     if json:
-        _print(found)
+        views.print_json(found)
     else:
         views.out().print(words.told(found))
     return 0
@@ -133,7 +133,7 @@ def plan(
     active = [name for name, each in seen.jobs.items() if each.ended_s is None]
     found = prospect(seen.moment, job, active, Change(policy=policy))
     if json:
-        _print(found)
+        views.print_json(found)
     else:
         views.out().print(plan_words.told(found))
     return 1 if found.never else 0
@@ -159,9 +159,3 @@ def _source(log: Path | None, nats: str, cluster: str) -> Read:
 
     records = with_log(collect, nats, cluster)
     return lambda: iter(records)
-
-
-def _print(content: Any) -> None:
-    import msgspec  # noqa: PLC0415 - seldom needed
-
-    print(msgspec.json.format(msgspec.json.encode(content)).decode())

@@ -62,8 +62,6 @@ def paper(
     one_of("TARGET", target, TARGETS)
     if log is not None and target != "table4":
         raise OptionError("--log", str(log), "none but with table4")
-    import msgspec  # noqa: PLC0415 - seldom needed
-
     from replay import views  # noqa: PLC0415 - numpy and the solvers take their time to load
     from replay.paper.catalog import TARGETS as MAKERS  # noqa: PLC0415 - as above
     from replay.paper.result import Setup  # noqa: PLC0415 - as above
@@ -85,7 +83,7 @@ def paper(
             made = MAKERS[target](setup)
     if json:
         told = {name: getattr(made, name) for name in ("title", "setting", "claims", "columns")}
-        print(msgspec.json.format(msgspec.json.encode(told | {"rows": made.rows})).decode())
+        views.print_json(told | {"rows": made.rows})
     else:
         for part in _shown(made):
             views.out().print(part)

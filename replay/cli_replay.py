@@ -92,7 +92,7 @@ def diff(
         found = compared(sources[0], sources[1], (a, b), progress)
     if isinstance(found, int):
         if json:
-            _print({"same": True, "records": found})
+            views.print_json({"same": True, "records": found})
         else:
             print(f"A ({a}) and B ({b}) are the same: {found} records")
         return 0
@@ -100,7 +100,7 @@ def diff(
     if service:
         one_of("--service", service, known)
     if json:
-        _print({"same": False, **_fields_of(found)})
+        views.print_json({"same": False, **_fields_of(found)})
         return 1
     views.out().print(show.difference(found), soft_wrap=True)
     if service:
@@ -143,7 +143,7 @@ def _show(journey: Journey, service: str, *, all_rows: bool, json: bool) -> None
 
     found = known(journey.cores, service)
     if json:
-        _print(found)
+        views.print_json(found)
     else:
         views.out().print(show.state(found, None if all_rows else show.ROWS))
 
@@ -202,9 +202,3 @@ def _walk(journey: Journey, service: str, source: Source, *, all_rows: bool) -> 
 
 def _fields_of(content: Any) -> dict[str, Any]:
     return {name: getattr(content, name) for name in content.__struct_fields__}
-
-
-def _print(content: Any) -> None:
-    import msgspec  # noqa: PLC0415 - seldom needed
-
-    print(msgspec.json.format(msgspec.json.encode(content)).decode())

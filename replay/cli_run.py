@@ -141,7 +141,7 @@ def run(request: Request) -> int:
     if request.jobs_json is not None:
         write_jobs(result, request.jobs_json)
     if request.json:
-        print(msgspec.json.format(msgspec.json.encode(result.as_json())).decode())
+        views.print_json(result.as_json())
     else:
         views.out().print(views.result(result))
     return 0 if result.succeeded else 1

@@ -44,8 +44,6 @@ def sweep(
     with the same inputs and the same code, is not run again: stop a sweep when you like, and start
     it again. A cell that fails is listed, and the others go on.
     """
-    import msgspec  # noqa: PLC0415 - seldom needed
-
     from replay import views  # noqa: PLC0415 - numpy and the solvers take their time to load
     from replay.cli_run import check  # noqa: PLC0415 - as above
     from replay.sweep import tell  # noqa: PLC0415 - as above
@@ -71,7 +69,7 @@ def sweep(
     counts = {"cells": len(planned.cells), "had": len(planned.done), "failed": len(failures)}
     if json:
         rows = [] if dry_run else tell.as_rows(planned.results.read(planned.cells), asked.varied)
-        print(msgspec.json.format(msgspec.json.encode(counts | {"rows": rows})).decode())
+        views.print_json(counts | {"rows": rows})
         return 1 if failures else 0
     if not dry_run:
         views.out().print(tell.table(planned.results.read(planned.cells), asked.varied))

@@ -140,7 +140,7 @@ def convert(
     write(trace, out)
     if json:
         told = {**account(as_read), "written": trace.kept}
-        print(msgspec.json.format(msgspec.json.encode(told)).decode())
+        views.print_json(told)
     else:
         Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 100).print(
             account_table(as_read, written=trace.kept)
@@ -156,7 +156,7 @@ def stats(file: Path, reading: Reading, cluster: str, *, json: bool) -> int:
     found = measure(trace.jobs, table, reading.reference_type, workers)
     if json:
         told = {**account(trace), **msgspec.to_builtins(found)}
-        print(msgspec.json.format(msgspec.json.encode(told)).decode())
+        views.print_json(told)
     else:
         views.out().print(Group(account_table(trace), stats_table(found)))
     return 0

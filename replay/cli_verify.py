@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
-
-from replay import own_policy
+from replay import own_policy, views
 from replay.cli_options import OptionError
 from replay.places import lines_in
 from replay.resolve import OBJECTIVE_TOLERANCE, SHARE_TOLERANCE, Resolved
 from replay.verify import VerifyReport, verify_log
-from replay.views import record_progress
 from schemas.subjects import role
 
 
@@ -30,11 +27,11 @@ def run(log: Path, *, resolve: bool, policy: str, json: bool) -> int:
         raise OptionError("--policy", policy, expected)
     own_policy.load(policy)
     resolved = Resolved() if resolve else None
-    with record_progress(lines_in(log), "verifying") as progress:
+    with views.record_progress(lines_in(log), "verifying") as progress:
         report = verify_log(log, progress, resolved.take if resolved is not None else None)
     if json:
         found = {"ok": report.ok, "report": report, "resolved": resolved}
-        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+        views.print_json(found)
     else:
         for line in [*told(log, report), *(told_solves(resolved) if resolved else [])]:
             print(line)

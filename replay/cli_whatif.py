@@ -119,14 +119,12 @@ def _in_words(given: dict[str, Any]) -> str:
 
 
 def _tell(answer: Answer, given: dict[str, Any], *, json: bool) -> None:
-    import msgspec  # noqa: PLC0415 - seldom needed
-
     from replay import views  # noqa: PLC0415 - as above
     from replay.whatif_show import as_json, table  # noqa: PLC0415 - as above
 
     if json:
         said = {name: str(v) if isinstance(v, Path) else v for name, v in given.items() if v}
-        print(msgspec.json.format(msgspec.json.encode(as_json(answer, said))).decode())
+        views.print_json(as_json(answer, said))
     else:
         views.out().print(table(answer, _in_words(given)))
 

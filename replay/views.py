@@ -1,4 +1,4 @@
-"""Results as tables for people. Text and layout only: every figure is computed elsewhere."""
+"""Results for people, as tables, and for scripts. Layout only: figures are computed elsewhere."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+import msgspec
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
@@ -43,6 +44,11 @@ def out() -> Console:
     """Where results go: the terminal's width, or a fixed one where there is none."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
+
+
+def print_json(content: object) -> None:
+    """Print what ``--json`` asks for."""
+    print(msgspec.json.format(msgspec.json.encode(content)).decode())
 
 
 def duration(seconds: float | None) -> str:

@@ -73,7 +73,7 @@ def look_now(nats: str, cluster: str) -> Picture:
 def tell(json: bool, content: Any, table: Callable[[], Any]) -> None:  # noqa: FBT001 - as typed
     """Print JSON, or a table."""
     if json:
-        print(msgspec.json.format(msgspec.json.encode(content)).decode())
+        views.print_json(content)
     else:
         views.out().print(table())
 
@@ -321,7 +321,7 @@ def top(nats: str, cluster: str) -> int:
 def config_check(file: Path) -> int:
     """See ``commands.config_check``."""
     settings = config.check(config.load(config.Settings, file, os.environ))
-    print(msgspec.json.format(msgspec.json.encode(settings)).decode())
+    views.print_json(settings)
     return OK
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from replay import views
 from replay.cli_options import one_of, seconds
 from replay.live import show
 from replay.live.actions import FAILED, OK, look_now, tell, with_log
@@ -56,7 +57,7 @@ def submit(request: Submission, nats: str, cluster: str, *, json: bool) -> int:
     if json:
         print(json_module.dumps({"job_id": job.job_id, "status": what}))
     elif request.dry_run:
-        print(msgspec.json.format(msgspec.json.encode(job)).decode())
+        views.print_json(job)
     else:
         print(f"{job.job_id}: {what}")
     return code
