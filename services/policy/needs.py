@@ -121,6 +121,8 @@ class NeedsProgram:
             try:
                 return self._program.solve()
             except SolverError:
+                if not self._slopes.any():  # They need as much at any level.
+                    raise
                 self.hold_level(self.level * (1 - room))
         return self._program.solve()
 
@@ -236,14 +238,13 @@ class NeedsProgram:
         means, slopes = self._mean_needs()
         cut_needs, cut_slopes = self._needs_above(self._cuts)
         coefficients = np.zeros(self._first_cut + len(self._cuts))
-        lower = np.full(len(coefficients), -INF)
         classes = self._pools.num_classes
         coefficients[:classes] = -self._scales * slopes * self._unit
-        lower[:classes] = self._scales * (means - slopes * level)
         coefficients[self._first_cut :] = -cut_slopes * self._unit
-        lower[self._first_cut :] = cut_needs - cut_slopes * level
         self._program.set_coefficients(self._pools.num_columns, coefficients)
-        self._program.set_row_lower(lower)
+        # The rows between have a lower bound only where ``keep_optima`` has given them one.
+        self._program.set_row_lower(self._scales * (means - slopes * level))
+        self._program.set_row_lower(cut_needs - cut_slopes * level, self._first_cut)
 
     def _cut(self) -> bool:
         """Add the cuts that the last answer violates; False if there are none."""

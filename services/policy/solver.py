@@ -155,13 +155,12 @@ class LinearProgram:
         self._row_upper[row] = upper
         self._highs.changeRowBounds(row, self._row_lower[row], upper)
 
-    def set_row_lower(self, lower: Floats) -> None:
-        """Move the lower bounds of the first ``len(lower)`` rows."""
-        rows = len(lower)
-        self._row_lower = np.concatenate([lower, self._row_lower[rows:]])
-        self._highs.changeRowsBounds(
-            rows, np.arange(rows, dtype=np.int32), lower, self._row_upper[:rows]
-        )
+    def set_row_lower(self, lower: Floats, first: int = 0) -> None:
+        """Move the lower bounds of ``len(lower)`` rows, from row ``first`` on."""
+        last = first + len(lower)
+        self._row_lower = np.concatenate([self._row_lower[:first], lower, self._row_lower[last:]])
+        rows = np.arange(first, last, dtype=np.int32)
+        self._highs.changeRowsBounds(len(rows), rows, lower, self._row_upper[first:last])
 
     def set_entry(self, row: int, column: int, value: float) -> None:
         """Replace one coefficient of A."""

@@ -50,12 +50,28 @@ def test_agrees_with_the_readable_program(name: str, asked: Problem) -> None:
     best = reference.lowest_rho(jobs.arrays, jobs.steps, *deadlines(name, jobs))
     assert allocation.objective == pytest.approx(best, rel=1e-6)
     assert violation(asked, allocation) <= 1e-9
+    assert_nothing_is_left(name, jobs, asked, allocation)
 
+
+def assert_nothing_is_left(name: str, jobs: Jobs, asked: Problem, allocation: Allocation) -> None:
+    """Every job has what it needs, and beside that no more throughput can be had."""
     needed, speeds = needs(name, jobs, allocation), jobs.speeds(asked, allocation)
     assert (speeds >= needed * (1 - 1e-6) - jobs.lost_by_rounding).all()
     worth = 1 / jobs.arrays.equal
     most = reference.most_throughput(jobs.arrays, worth, needed * (1 - 1e-9))
     assert speeds @ worth >= most * (1 - 1e-6) - jobs.lost_by_rounding @ worth
+
+
+def test_what_is_handed_out_is_kept_when_jobs_turn_out_to_need_a_cut() -> None:
+    """Least worker time asks for a time of "b" and "c" that does not serve "c": one cut more."""
+    asked = problem(
+        (1, 1, 1),
+        job_class(3.0, 5.0, 4.0, ids="a", steps=5.0),
+        job_class(3.0, 3.0, 4.0, ids="b c", steps=(2.0, 10.0)),
+        job_class(2.0, 4.0, 2.0, ids="d", steps=5.0),
+    )
+    allocation = resolve("makespan").solve(asked)
+    assert_nothing_is_left("makespan", Jobs.of(asked), asked, allocation)
 
 
 @AWARE
