@@ -182,7 +182,7 @@ def test_the_compose_file_names_targets_settings_and_secrets_that_exist(tmp_path
         assert compose["secrets"][secret]["file"] == f"./secrets/{secret}"
     for name in SERVICES:
         service = compose["services"][name]
-        mounts = dict(reversed(mount.split(":")) for mount in service["volumes"])
+        mounts = {folder: volume for volume, folder in (m.split(":") for m in service["volumes"])}
         assert mounts.keys() >= {service["environment"]["GAVEL_SERVICE_SNAPSHOT_FOLDER"]}
         for folder, volume in mounts.items():
             assert volume in compose["volumes"]
