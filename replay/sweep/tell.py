@@ -9,13 +9,11 @@ import polars as pl
 from rich import box
 from rich.console import RenderableType
 from rich.table import Table
+from scipy.special import stdtrit
 
 from replay.sweep.cell import Row
 from replay.sweep.experiment import LOAD
 from replay.views import duration
-
-#: Two-sided 95 % quantiles of Student's t, by degrees of freedom; the normal's beyond.
-_T95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 
 
 def as_rows(results: pl.DataFrame, varied: Sequence[str]) -> list[dict[str, Any]]:
@@ -40,11 +38,10 @@ def as_rows(results: pl.DataFrame, varied: Sequence[str]) -> list[dict[str, Any]
 
 
 def half_width(deviation: float | None, count: int) -> float | None:
-    """Half the 95 % confidence interval of a mean, from the sample's standard deviation."""
+    """Half the 95 % confidence interval (Student's t) of a mean, from the sample's deviation."""
     if deviation is None or count < 2:
         return None
-    t = _T95[count - 2] if count - 2 < len(_T95) else 1.96
-    return float(t * deviation / count**0.5)
+    return float(stdtrit(count - 1, 0.975) * deviation / count**0.5)
 
 
 def table(results: pl.DataFrame, varied: Sequence[str]) -> RenderableType:
