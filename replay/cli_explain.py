@@ -150,12 +150,7 @@ def _source(log: Path | None, nats: str, cluster: str) -> Read:
         from replay.log_source import reader  # noqa: PLC0415 - as for `explain`
 
         return reader(log)
-    from replay.live.actions import with_log  # noqa: PLC0415 - the network takes a while to load
-    from schemas.record import Record  # noqa: PLC0415 - as above
-    from services.runtime.jetstream import JetStreamLog  # noqa: PLC0415 - as above
+    from replay.live.actions import records_now  # noqa: PLC0415 - the network takes a while to load
 
-    async def collect(of: JetStreamLog) -> list[Record]:
-        return [record async for record in of.read()]
-
-    records = with_log(collect, nats, cluster)
+    records = records_now(nats, cluster)
     return lambda: iter(records)

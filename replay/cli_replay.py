@@ -126,14 +126,9 @@ def _source(log: str, cluster_name: str, *, may_index: bool) -> Source:
             why = "it is no ordinary file" if path.exists() else "there is no file"
             raise InputError(f"{log}: expected a log file, or {_LIVE}HOST:PORT; {why}")
         return LogFile(path, may_index=may_index)
-    from replay.live.actions import with_log  # noqa: PLC0415 - the network takes a while to load
-    from schemas.record import Record  # noqa: PLC0415 - as above
-    from services.runtime.jetstream import JetStreamLog  # noqa: PLC0415 - as above
+    from replay.live.actions import records_now  # noqa: PLC0415 - the network takes a while to load
 
-    async def collect(of: JetStreamLog) -> list[Record]:
-        return [record async for record in of.read()]
-
-    return Records(with_log(collect, log, cluster_name))
+    return Records(records_now(log, cluster_name))
 
 
 def _show(journey: Journey, service: str, *, all_rows: bool, json: bool) -> None:

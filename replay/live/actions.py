@@ -40,6 +40,7 @@ from schemas.events import (
     DrainRequested,
     ThroughputTableImported,
 )
+from schemas.record import Record
 from services.estimator.tables import ThroughputTable
 from services.policy.catalog import needs, resolve
 from services.runtime import config
@@ -63,6 +64,15 @@ def with_log(work: Callable[[JetStreamLog], Awaitable[T]], nats: str, cluster: s
             return await work(log)
 
     return asyncio.run(run())
+
+
+def records_now(nats: str, cluster: str) -> list[Record]:
+    """The records of the cluster's log as of now."""
+
+    async def collect(log: JetStreamLog) -> list[Record]:
+        return [record async for record in log.read()]
+
+    return with_log(collect, nats, cluster)
 
 
 def look_now(nats: str, cluster: str) -> Picture:
