@@ -19,7 +19,6 @@ from schemas.events import (
     AllocationFailed,
     AnyEvent,
     ClusterConfigured,
-    DrainRequested,
     Event,
     JobSubmitted,
     LeaderElected,
@@ -27,15 +26,11 @@ from schemas.events import (
     RoundScheduled,
     TaskStopped,
     WorkerDisappeared,
-    WorkerLost,
     WorkerRegistered,
-    WorkerReturned,
-    WorkerUnreachable,
 )
 from schemas.record import Record
 from schemas.subjects import WORKER, role
 
-_DRAINED = "drained"
 #: Decimals of measured checkpoint seconds, which then come back as they were typed.
 _DECIMALS = 6
 
@@ -84,8 +79,6 @@ class World:
     #: {job id: its failures, the first first}, {job id: seconds that it has held workers}
     failures: dict[str, list[Failure]]
     _held_s: dict[str, float]
-    #: Workers that cannot be leased: {worker id: why}.
-    away: dict[str, str]
     #: Leases granted and not heard of yet, and those that end with the round that runs.
     _unheard: set[str]
     _ending: set[str]
@@ -99,7 +92,7 @@ class World:
         self.starts, self.jobs = {}, {}
         #: A fold of its own.
         self.speeds = Speeds()
-        self.allocation, self.failure, self.away = None, None, {}
+        self.allocation, self.failure = None, None
         self.failures, self._held_s = {}, {}
         self._unheard, self._ending = set(), set()
         self._load, self._save = _Mean(), _Mean()
@@ -109,11 +102,7 @@ class World:
             AllocationComputed: self._allocate,
             AllocationFailed: self._fail,
             WorkerRegistered: self._register,
-            WorkerReturned: self._register,
-            WorkerUnreachable: self._miss,
-            WorkerLost: self._miss,
             WorkerDisappeared: self._disappear,
-            DrainRequested: self._drain,
             RoundScheduled: self._plan,
             ProgressReported: self._book_round,
             TaskStopped: self._book_stop,
@@ -182,26 +171,11 @@ class World:
     def _fail(self, event: AllocationFailed) -> None:
         self.failure = event
 
-    def _register(self, event: WorkerRegistered | WorkerReturned) -> None:
-        if isinstance(event, WorkerRegistered):
-            self.workers[event.worker_id] = event
-        draining = self.away.get(event.worker_id) == _DRAINED
-        if isinstance(event, WorkerRegistered) or not draining:
-            self.away.pop(event.worker_id, None)
-
-    def _miss(self, event: WorkerUnreachable | WorkerLost) -> None:
-        why = "lost" if isinstance(event, WorkerLost) else "unreachable"
-        if self.away.get(event.worker_id) != _DRAINED:
-            self.away[event.worker_id] = why
+    def _register(self, event: WorkerRegistered) -> None:
+        self.workers[event.worker_id] = event
 
     def _disappear(self, event: WorkerDisappeared) -> None:
         self.workers.pop(event.worker_id, None)
-        self.away[event.worker_id] = "disappeared"
-
-    def _drain(self, event: DrainRequested) -> None:
-        for worker in self.workers.values():
-            if event.worker_id == worker.worker_id or event.server_id == worker.server_id:
-                self.away[worker.worker_id] = _DRAINED
 
     def _plan(self, event: RoundScheduled) -> None:
         self._unheard.update(lease.lease_id for lease in event.granted)

@@ -13,7 +13,7 @@ import msgspec
 
 from replay.explain.foresee import Future
 from replay.explain.history import JobHistory
-from replay.explain.standing import OnType
+from replay.explain.standing import OnType, away
 from replay.moment import Moment
 from replay.views import duration
 from schemas.domain import UNCONSOLIDATED
@@ -248,10 +248,10 @@ def _notes(case: Case) -> Iterator[Reason]:
         yield Reason(
             "note.types", f"only {', '.join(spec.allowed_worker_types)}, as its owner says"
         )
-    away = [f"{worker_id} ({why})" for worker_id, why in sorted(world.away.items())]
-    if away:
-        shown = ", ".join(away[:8]) + (" ..." if len(away) > 8 else "")
-        yield Reason("note.away", f"{len(away)} workers: {shown}")
+    gone = [f"{worker_id} ({why})" for worker_id, why in sorted(away(case.moment).items())]
+    if gone:
+        shown = ", ".join(gone[:8]) + (" ..." if len(gone) > 8 else "")
+        yield Reason("note.away", f"{len(gone)} of {len(world.workers)} workers: {shown}")
     estimate = history.estimate
     if estimate is not None and (estimate.source == "provisional" or estimate.confidence < _SURE):
         text = f"{estimate.source}, confidence {estimate.confidence:.0%}"

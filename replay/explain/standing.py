@@ -10,10 +10,14 @@ import numpy as np
 from replay.explain.foresee import Future
 from replay.explain.history import JobHistory
 from replay.moment import Moment
+from replay.travel.mechanism import where
 from schemas.domain import UNCONSOLIDATED
+from schemas.subjects import MECHANISM
 from services.estimator.rates import rate_on, rates_of
 from services.mechanism.claims import Pairs
+from services.mechanism.placement import Workers
 from services.mechanism.planning import Ranking
+from services.runtime.snapshot import state_of
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +64,7 @@ def on_types(moment: Moment, history: JobHistory, seen: Future) -> list[OnType]:
     """The job on each type, those it may not use left out."""
     world, spec = moment.world, history.spec
     registered = world.registered
-    away = Counter(world.workers[w].worker_type for w in world.away if w in world.workers)
+    there = _leasable(moment)
     entitled, received = history.entitled_s(world.now), history.received_s()
     named = {*entitled, *received, *history.shares}
     ways = [
@@ -76,7 +80,7 @@ def on_types(moment: Moment, history: JobHistory, seen: Future) -> list[OnType]:
     found = [
         OnType(
             worker_type=way,
-            workers=registered[_type(way)] - away[_type(way)],
+            workers=there[_type(way)],
             registered=registered[_type(way)],
             steps_per_s=rate_on(speeds, way),
             share=history.shares.get(way, 0.0),
@@ -90,6 +94,32 @@ def on_types(moment: Moment, history: JobHistory, seen: Future) -> list[OnType]:
     if seen.ranking is not None:
         for each in found:
             _rank(each, spec.job_id, seen.ranking)
+    return found
+
+
+def away(moment: Moment) -> dict[str, str]:
+    """{worker that the mechanism does not lease: why}."""
+    workers = _workers(moment)
+    return {
+        worker_id: where(workers, worker)
+        for worker_id, worker in workers.registered.items()
+        if not workers.leasable(worker_id)
+    }
+
+
+def _leasable(moment: Moment) -> Counter[str]:
+    """{worker type: workers that the mechanism can lease}."""
+    workers = _workers(moment)
+    return Counter(
+        worker.worker_type
+        for worker_id, worker in workers.registered.items()
+        if workers.leasable(worker_id) and not worker.profiles_only
+    )
+
+
+def _workers(moment: Moment) -> Workers:
+    found = state_of(moment.actors[MECHANISM].core)["_workers"]
+    assert isinstance(found, Workers)
     return found
 
 

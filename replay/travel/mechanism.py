@@ -60,7 +60,7 @@ def mechanism(state: Mapping[str, Any], cores: Cores) -> dict[str, Any]:
             for job_id, job in jobs.active.items()
         ),
         "workers": tuple(
-            worker_known(worker, _where(workers, worker), of_worker.get(worker.worker_id, ()))
+            worker_known(worker, where(workers, worker), of_worker.get(worker.worker_id, ()))
             for worker in workers.registered.values()
         ),
         "leases": tuple(lease_known(held.lease, held.until_round) for held in leases.held.values()),
@@ -68,7 +68,8 @@ def mechanism(state: Mapping[str, Any], cores: Cores) -> dict[str, Any]:
     }
 
 
-def _where(workers: Workers, worker: WorkerRegistered) -> str:
+def where(workers: Workers, worker: WorkerRegistered) -> str:
+    """How a worker is, in words; see ``WorkerKnown.state``."""
     worker_id = worker.worker_id
     if worker_id in workers.missing:
         return workers.missing[worker_id]

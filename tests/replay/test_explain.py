@@ -31,6 +31,8 @@ from schemas.events import (
     ThroughputTableImported,
     WorkerDisappeared,
     WorkerLost,
+    WorkerRegistered,
+    WorkerReturned,
     WorkerUnreachable,
 )
 from schemas.record import Record
@@ -201,7 +203,7 @@ def test_drained_and_lost_workers_are_counted() -> None:
     assert codes(found)[0] == "held.no-workers"
     assert said(found, "held.no-workers") == "it needs 1 at once; can be leased now: v100: 0 of 2"
     text = said(found, "note.away")
-    assert text.startswith("3 workers: k80-0 (")
+    assert text.startswith("3 of 4 workers: k80-0 (")
     assert "v100-0 (drained), v100-1 (drained)" in text
 
 
@@ -242,6 +244,30 @@ def is_told_of(record: Record, lease_id: str) -> bool:
     rows = event.rows if isinstance(event, ProgressReported) else ()
     rows = (event.task,) if isinstance(event, TaskStopped) else rows
     return any(row.lease_id == lease_id for row in rows)
+
+
+def test_who_is_away_is_who_the_mechanism_does_not_lease() -> None:
+    """News older than a worker's return is none; nor is one away that is for profiles only."""
+    own = WorkerRegistered(
+        worker_id="profile-v100-0",
+        worker_type="v100",
+        server_id="p",
+        reporter=WORKER,
+        profiles_only=True,
+    )
+    said_of: list[tuple[float, str, AnyEvent]] = [
+        (300.0, WORKER, own),
+        (400.0, "mechanism", WorkerUnreachable(worker_id="v100-0", since_s=400.0)),
+        (410.0, WORKER, WorkerReturned(worker_id="v100-0", reporter=WORKER)),
+        (411.0, "mechanism", WorkerUnreachable(worker_id="v100-0", since_s=405.0)),
+        (420.0, "operator", DrainRequested(worker_id="profile-v100-0")),
+    ]
+    found = at(run([job("a", 1.0)], said_of), 500.0, "a")
+    assert said(found, "note.away") == "1 of 5 workers: profile-v100-0 (drained)"
+    assert {on.worker_type: (on.workers, on.registered) for on in found.types} == {
+        "v100": (2, 2),
+        "k80": (2, 2),
+    }
 
 
 def test_a_policy_that_fails_is_quoted() -> None:
