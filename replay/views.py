@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -30,8 +30,7 @@ from schemas.record import Record
 from services.policy.catalog import MakePolicy, parameters_of
 
 if TYPE_CHECKING:
-    from replay.cli_compare import Outcome
-    from replay.cli_run import Result
+    pass
 
 #: Of a line that is not on a terminal, so that a table in a file does not depend on who wrote it.
 _PLAIN_WIDTH = 100
@@ -82,52 +81,13 @@ def rows(figures: Figures) -> Iterator[tuple[str, str]]:
     yield "solves", f"{figures.solves:,}"
 
 
-def result(done: Result) -> RenderableType:
-    """One run: figures, how it was run, what else there is to know."""
-    table = _table("figure", done.plan.config.policy)
-    for name, value in rows(done.figures):
-        table.add_row(name, value)
-    table.add_row("records", f"{done.records:,}")
-    table.add_row("simulated in", f"{done.wall_s:.1f} s, {done.solve_wall_s:.1f} s of it solving")
-    return Group(table, _settings(done), *(_note(note) for note in notes(done)))
-
-
-def comparison(before: Result, after: Result) -> RenderableType:
-    """Two runs over the same jobs, and how many times better the second is."""
-    table = _table("figure", before.plan.config.policy, after.plan.config.policy, "improvement")
-    better = {
-        "average JCT": (before.figures.average_jct_s, after.figures.average_jct_s),
-        "median JCT": (before.figures.median_jct_s, after.figures.median_jct_s),
-        "99th percentile JCT": (before.figures.p99_jct_s, after.figures.p99_jct_s),
-        "makespan": (before.figures.makespan_s, after.figures.makespan_s),
-        "cost": (before.figures.cost_usd, after.figures.cost_usd),
-    }
-    for (name, old), (_, new) in zip(rows(before.figures), rows(after.figures), strict=True):
-        was, is_now = better.get(name, (None, None))
-        table.add_row(name, old, new, f"{was / is_now:.2f}x" if was and is_now else "")
-    table.add_row("simulated in", f"{before.wall_s:.1f} s", f"{after.wall_s:.1f} s", "")
-    return table
-
-
-def policies_compared(outcomes: Mapping[str, Outcome]) -> RenderableType:
-    """One line a policy: what its schedule of the same jobs comes to (JCT: its average)."""
-    columns = ("JCT", "median", "99 %", "makespan", "jobs", "used", "USD", "preempted", "solving")
-    table = _table("policy", *columns)
-    for name, outcome in outcomes.items():
-        figures = outcome.figures
-        table.add_row(
-            name,
-            duration(figures.average_jct_s),
-            duration(figures.median_jct_s),
-            duration(figures.p99_jct_s),
-            duration(figures.makespan_s),
-            f"{figures.jobs:,}",
-            f"{figures.utilisation:.1%}",
-            f"{figures.cost_usd:,.0f}",
-            f"{figures.preemptions:,}",
-            f"{outcome.solve_wall_s:.1f} s",
-        )
-    return table
+def table(first: str, *others: str) -> Table:
+    """An empty one: a column of names, and columns of figures."""
+    found = Table(box=box.SIMPLE, pad_edge=False)
+    found.add_column(first, no_wrap=True)
+    for name in others:
+        found.add_column(name, justify="right")
+    return found
 
 
 def progress_line(text: str) -> None:
@@ -137,30 +97,6 @@ def progress_line(text: str) -> None:
         console.print(text, style="dim", highlight=False)
 
 
-def notes(done: Result) -> list[str]:
-    """What a reader must know so as not to misread the figures."""
-    plan, figures = done.plan, done.figures
-    found = [f"rows of the trace put right: {n} ({how})" for how, n in plan.trace.repaired.items()]
-    found += [f"jobs left out: {n} ({why})" for why, n in plan.trace.refused.items()]
-    found += [f"jobs that can never run: {n} ({why})" for why, n in figures.reasons.items()]
-    empty = [name for name, count in sorted(plan.cluster.items()) if not count]
-    if not plan.workers:
-        found.append("the cluster has no workers: jobs wait for one to register")
-    elif empty:
-        found.append(f"no workers of type {', '.join(empty)}")
-    left = sum(figures.outcomes.get(name, 0) for name in ("waiting", "running"))
-    if left:
-        found.append(f"jobs left undone when nothing more was to happen: {left}")
-    if not figures.jobs:
-        found.append("no job finished, so there are no job times")
-    if figures.failed_solves:
-        found.append(f"failed solves: {figures.failed_solves} (last: {figures.last_solve_failure})")
-    unpriced = sorted({w.worker_type for w in plan.workers if w.usd_per_h is None})
-    if unpriced:
-        found.append(f"no price for {', '.join(unpriced)}: the cost leaves them out")
-    return found
-
-
 def policy_lines(catalogue: Mapping[str, MakePolicy]) -> list[tuple[str, ...]]:
     """(name, the paper's section, parameters with defaults, what it does) of each policy."""
     lines: list[tuple[str, ...]] = []
@@ -168,7 +104,7 @@ def policy_lines(catalogue: Mapping[str, MakePolicy]) -> list[tuple[str, ...]]:
         said = inspect.getdoc(policy) or ""
         module = inspect.getmodule(policy)
         section = re.search(r"§[0-9.]*[0-9]", said + (module.__doc__ or "" if module else ""))
-        defaults = ", ".join(f"{k}={_shown(v)}" for k, v in parameters_of(policy).items())
+        defaults = ", ".join(f"{k}={shown(v)}" for k, v in parameters_of(policy).items())
         what = said.partition("\n\n")[0].replace("\n", " ").replace("``", "`")
         lines.append((name, section[0] if section else "-", defaults or "-", what))
     return lines
@@ -244,31 +180,10 @@ def record_progress(total: int | None, what: str) -> Iterator[Callable[[int], No
         yield show
 
 
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    table.add_column(first, no_wrap=True)
-    for name in others:
-        table.add_column(name, justify="right")
-    return table
-
-
-def _settings(done: Result) -> RenderableType:
-    """The settings as name=value; long, but a figure without them is worth nothing."""
-    settings = done.plan.settings() | {"trace": done.plan.trace.source}
-    given = {name: value for name, value in settings.items() if value not in ("", None, {}, (), [])}
-    return Text(
-        "settings: " + ", ".join(f"{name}={_shown(value)}" for name, value in given.items()),
-        style="dim",
-    )
-
-
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A setting's value on a line of many."""
     if isinstance(value, dict):
-        return "+".join(f"{name}:{_shown(number)}" for name, number in value.items())
+        return "+".join(f"{name}:{shown(number)}" for name, number in value.items())
     if isinstance(value, list | tuple):
-        return ":".join(_shown(each) for each in value) or "none"
+        return ":".join(shown(each) for each in value) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _note(note: str) -> Text:
-    return Text("note: ", style="bold yellow").append(note, style="not bold")

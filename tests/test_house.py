@@ -37,6 +37,7 @@ def test_imports_only_point_down() -> None:
     [
         ("schemas/bad.py", "import services.policy", "replay stands on services"),
         ("services/policy/bad.py", "import replay", "replay stands on services"),
+        ("replay/bad.py", "from replay import cli", "nothing stands on the commands"),
         ("services/policy/bad.py", "from services import mechanism", "share nothing but the log"),
         ("services/policy/bad.py", "import services.runtime", "knows the runtime"),
         ("services/policy/bad.py", "import time", "have no clock"),
@@ -78,6 +79,7 @@ def plant(folder: Path, module: str, statement: str) -> None:
     for package in (
         *PACKAGES,
         *(f"services/{name}" for name in ("policy", "mechanism", "estimator", "worker", "runtime")),
+        "replay/cli",
     ):
         (folder / package).mkdir()
         (folder / package / "__init__.py").touch()

@@ -13,7 +13,7 @@ import msgspec
 
 from replay.explain.history import Ending
 from replay.moment import Moment, Onward
-from replay.whatif_change import Change, inputs
+from replay.whatif.change import Change, inputs
 from replay.world import Outside
 from schemas.domain import Lease
 from schemas.events import RoundScheduled

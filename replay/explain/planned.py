@@ -15,7 +15,7 @@ from replay.cluster import Rates
 from replay.explain.history import Ending, Histories
 from replay.moment import Moment, Onward
 from replay.traces.tables import builtin_table
-from replay.whatif_change import Change, inputs
+from replay.whatif.change import Change, inputs
 from replay.world import Outside
 from schemas.domain import UNCONSOLIDATED, JobSpec, TaskSpec, ThroughputRow
 from schemas.events import (

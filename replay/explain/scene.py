@@ -7,12 +7,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from replay.cli_options import InputError
 from replay.explain.history import Histories, JobHistory
 from replay.explain.scan import scan
 from replay.index import LONG, Index
 from replay.log_source import check, reader
 from replay.moment import Moment, Read
+from replay.options import InputError
 from replay.point import log_time
 from replay.views import progress_line
 from services.runtime.file_log import read_log

@@ -21,7 +21,6 @@ import msgspec
 from rich.live import Live
 
 from replay import views
-from replay.cli_options import OptionError, new_file, one_of, put_when_whole
 from replay.live import show
 from replay.live import up as up_module
 from replay.live.health import ask
@@ -35,6 +34,7 @@ from replay.live.place import (
     read_up,
     write_log,
 )
+from replay.options import OptionError, new_file, one_of, put_when_whole
 from schemas.events import (
     ClusterConfigured,
     DrainRequested,
@@ -253,7 +253,7 @@ def drain(worker: str, server: str, nats: str, cluster: str, *, json: bool) -> i
 
 
 def import_throughputs(table: ThroughputTable, nats: str, cluster: str) -> int:
-    """See ``replay.cli_throughputs.import_``."""
+    """See ``replay.cli.throughputs.import_``."""
 
     async def work(log: JetStreamLog) -> None:
         config = (await look(log)).config or ClusterConfigured()

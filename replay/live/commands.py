@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from replay.cli_options import examples
+from replay.options import examples
 
 job_app = typer.Typer(no_args_is_help=True, help="Look at one job.")
 config_app = typer.Typer(no_args_is_help=True, help="Look at settings of services.")

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 from rich.live import Live
 
-from replay import cli_verify, views
+from replay import verdict, views
 from replay.live import demo_report, show
 from replay.live import up as up_module
 from replay.live.picture import ENDED, Picture
@@ -89,7 +89,7 @@ def run(jobs: int, round_s: float) -> int:
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     verified = verify_log(path)
-    for line in cli_verify.told(path, verified):
+    for line in verdict.told(path, verified):
         out.print(line, markup=False, soft_wrap=True)
     live = demo_report.figures(records)
     cost = demo_report.overheads(records, table)

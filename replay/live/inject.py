@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from replay.cli_options import OptionError, seconds
 from replay.live.actions import OK, with_log
 from replay.live.jobs import cannot_run, check_environment
 from replay.live.picture import Picture
 from replay.live.place import LiveError, append
+from replay.options import OptionError, seconds
 from replay.traces.change import cancelling, renamed
 from replay.traces.reader import Trace
 from replay.traces.rows import TimedEvent

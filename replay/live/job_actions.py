@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 
 from replay import views
-from replay.cli_options import one_of, seconds
 from replay.live import show
 from replay.live.actions import FAILED, OK, look_now, tell, with_log
 from replay.live.jobs import cannot_run, job_of
 from replay.live.picture import COMPLETED, ENDED, JobLine, Picture
 from replay.live.place import LiveError, append, home, look, record_of
+from replay.options import one_of, seconds
 from schemas.domain import JobSpec
 from schemas.events import CancelRequested, JobSubmitted
 from services.runtime.jetstream import JetStreamLog

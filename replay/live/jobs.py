@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from replay.cli_options import OptionError
 from replay.live.picture import Picture
+from replay.options import OptionError
 from schemas.domain import JobSpec
 from schemas.subjects import is_safe_name
 from services.mechanism.admission import hopeless, refusal

@@ -20,7 +20,6 @@ from typing import Any
 
 import msgspec
 
-from replay.cli_options import OptionError, counts, one_of, seconds
 from replay.live.health import ask
 from replay.live.place import (
     LiveError,
@@ -34,6 +33,7 @@ from replay.live.place import (
     start_of,
     up_file,
 )
+from replay.options import OptionError, counts, one_of, seconds
 from replay.traces.tables import builtin_table, read_table
 from schemas.events import AnyEvent, ClusterConfigured, ThroughputTableImported
 from services.estimator.tables import ThroughputTable

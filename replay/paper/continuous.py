@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from replay.cli_simulate import Request
 from replay.paper.result import Claim, Reproduction, Setup, times
 from replay.paper.workload import capacity_jobs_per_h, cluster_of
 from replay.report import results_pictures
 from replay.report.charts import HOUR_S
+from replay.request import Request
 
 #: Scaled down: workers of each type, jobs, which are measured, shares of what can be served.
 _EACH, _JOBS, _WINDOW = 12, 500, "200:350"

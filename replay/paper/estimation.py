@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
-from replay.cli_simulate import Request
 from replay.paper.result import Claim, Reproduction, Setup
 from replay.paper.workload import capacity_jobs_per_h, cluster_of
 from replay.report.charts import HOUR_S, Chart, Line
+from replay.request import Request
 
 #: Policy, whom it believes, and how the lines are called.
 _ARMS = (

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import polars as pl
 
-from replay.cli_options import InputError
-from replay.cli_simulate import Request
+from replay.options import InputError
 from replay.report.charts import Picture
+from replay.request import Request
 from replay.sweep.run import plan, run
 from replay.sweep.store import Results
 from replay.traces.tables import builtin_table, read_table

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from replay.cli_run import check
-from replay.cli_simulate import Request
 from replay.paper import fluid
 from replay.paper.result import Claim, Reproduction, Setup
 from replay.paper.workload import capacity_jobs_per_h, cluster_of
 from replay.report.charts import HOUR_S, Chart, Line
+from replay.request import Request
+from replay.run import check
 
 _ROUNDS_S = (360.0, 720.0, 1440.0, 2880.0)
 _SHARES = (0.5, 0.85)

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from replay.cli_simulate import Request
 from replay.paper import blind_fifo
 from replay.paper.result import Claim, Reproduction, Setup, times
 from replay.paper.workload import REFERENCE, cluster_of
 from replay.report.charts import HOUR_S, Bars
+from replay.request import Request
 from replay.traces.jobs import write_jobs
 from schemas.domain import JobSpec
 from services.estimator.tables import ThroughputTable

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import polars as pl
 
-from replay.cli_run import carry_out, check
-from replay.cli_simulate import Request
 from replay.paper.overhead import Overheads
 from replay.paper.result import Claim, Reproduction, Setup, times
 from replay.report.charts import HOUR_S, Bars
+from replay.request import Request
+from replay.run import carry_out, check
 from services.runtime.log import MemoryLog
 
 #: The physical cluster.

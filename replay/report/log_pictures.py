@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay import views
-from replay.cli_options import InputError
+from replay.options import InputError
 from replay.report import over_time
 from replay.report.charts import HOUR_S, Bars, Chart, Line, Picture, Report, Span, Timeline, cdf
 from replay.report.fairness import isolated_jct_s, isolated_steps_per_s, present, rhos

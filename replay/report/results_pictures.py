@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from replay.cli_options import InputError
+from replay.options import InputError
 from replay.report.charts import HOUR_S, Bars, Chart, Line, Picture, Report, cdf
 from replay.sweep.store import INPUTS
 from replay.sweep.tell import half_width

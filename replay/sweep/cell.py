@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from replay import cli_run
-from replay.cli_simulate import Request
+from replay import run
+from replay.request import Request
 from replay.sweep.experiment import OUTPUTS
 from services.runtime.file_log import FileLog
 
@@ -79,9 +79,9 @@ def run_cell(request: Request, key: str = "") -> Row:
     try:
         if key and row["key"] != key:
             raise OtherCodeError("code or input files here are not those of who asked for it")
-        checked = cli_run.check(request)
+        checked = run.check(request)
         with TemporaryDirectory() as folder:
-            done = cli_run.carry_out(checked, FileLog(Path(folder) / "log.jsonl.zst"))
+            done = run.carry_out(checked, FileLog(Path(folder) / "log.jsonl.zst"))
         row |= _outcome(done)
     except Exception as error:  # noqa: BLE001 - a failure is a result like any other
         row |= {"key": key or row["key"], "error": f"{type(error).__name__}: {error}"}
@@ -98,7 +98,7 @@ def inputs(request: Request) -> Row:
     }
     gap_s = request.mean_gap
     if request.generate and gap_s is None:
-        gap_s = given["mean_gap"] = cli_run.MEAN_GAP_S
+        gap_s = given["mean_gap"] = run.MEAN_GAP_S
     return {
         "results_format": FORMAT,
         "key": key_of(request),
@@ -108,7 +108,7 @@ def inputs(request: Request) -> Row:
     }
 
 
-def _outcome(done: cli_run.Result) -> Row:
+def _outcome(done: run.Result) -> Row:
     """The columns that say what it came to; lists are over the measured jobs, by arrival."""
     figures: dict[str, Any] = msgspec.to_builtins(done.figures)
     for nested in ("utilisation_by_type", "outcomes", "reasons"):

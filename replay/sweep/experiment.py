@@ -25,8 +25,8 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from replay.cli_options import InputError
-from replay.cli_simulate import Request
+from replay.options import InputError
+from replay.request import Request
 
 #: Options of ``simulate`` that say where to write, which a sweep decides itself.
 OUTPUTS = ("log", "jobs_json", "json", "force")

@@ -13,8 +13,8 @@ from typing import Any
 
 import joblib
 
-from replay.cli_options import InputError
-from replay.cli_simulate import Request
+from replay.options import InputError
+from replay.request import Request
 from replay.sweep.cell import Row, key_of, run_cell
 from replay.sweep.store import Results
 

@@ -13,8 +13,8 @@ from typing import get_args, get_type_hints
 
 import polars as pl
 
-from replay.cli_options import InputError
-from replay.cli_simulate import Request
+from replay.options import InputError
+from replay.request import Request
 from replay.sweep.cell import FORMAT, Row
 from replay.sweep.experiment import LOAD, OUTPUTS
 

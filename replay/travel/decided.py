@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from replay.cli_story import describe, kind
+from replay.story import describe, kind
 from schemas.decisions import Decision, Effect, Emit, Wake
 from services.policy.core import Solve
 from services.worker.core import RunRound

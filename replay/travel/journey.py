@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from replay.cli_options import InputError, OptionError
 from replay.index import LONG, Index
 from replay.log_source import reader
 from replay.moment import Cores
+from replay.options import InputError, OptionError
 from replay.places import lines_in
 from replay.point import log_time
 from replay.views import record_progress

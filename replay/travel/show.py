@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from replay import cli_story
+from replay import story
 from replay.travel.decided import told
 from replay.travel.diff import Difference, Found
 from replay.travel.facts import Known
@@ -140,7 +140,7 @@ def step(taken: Step) -> Iterator[str]:
 
 def line(record: Record) -> str:
     """A record on one line."""
-    return cli_story.line(record, cli_story.describe(record.event))
+    return story.line(record, story.describe(record.event))
 
 
 # --- two logs -------------------------------------------------------------------------------------

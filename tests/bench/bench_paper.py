@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from replay.cli_run import carry_out, check
-from replay.cli_simulate import Request
 from replay.paper.workload import capacity_jobs_per_h, cluster_of
+from replay.request import Request
+from replay.run import carry_out, check
 from replay.traces.tables import builtin_table
 from services.runtime.file_log import FileLog
 

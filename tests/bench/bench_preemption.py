@@ -12,8 +12,8 @@ from statistics import median
 
 import pytest
 
-from replay.cli_demo import REQUEST
-from replay.cli_run import carry_out, check
+from replay.cli.demo import REQUEST
+from replay.run import carry_out, check
 from services.runtime.log import MemoryLog
 from services.worker.lease_socket import Agreeable
 from services.worker.ranks import Done, Progress, Stopped

@@ -112,7 +112,7 @@ def test_killed_while_profiles_are_out(victim: str) -> None:
 def test_the_oracle_needs_no_torch() -> None:
     """Simulating with known throughputs does not even import it."""
     script = (
-        "import sys; from replay.cli import app; from typer.testing import CliRunner;"
+        "import sys; from replay.cli.__main__ import app; from typer.testing import CliRunner;"
         "done = CliRunner().invoke(app, 'simulate --generate --jobs 3 --cluster v100=2'.split());"
         "sys.exit(done.exit_code or 9 * ('torch' in sys.modules))"
     )

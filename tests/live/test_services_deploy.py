@@ -19,7 +19,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from replay.cli import app
+from replay.cli.__main__ import app
 from schemas.domain import JobSpec, TaskProgress
 from schemas.events import (
     AnyEvent,

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from replay.whatif import what_if
-from replay.whatif_change import Change
+from replay.whatif.answer import what_if
+from replay.whatif.change import Change
 from schemas.events import (
     JobCancelled,
     JobCompleted,

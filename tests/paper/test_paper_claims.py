@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from replay.cli import app
+from replay.cli.__main__ import app
 from replay.modes import default_mode, paper_mode
 from replay.simulate import Simulation, build_workers
 from replay.summary import JobLine, Summary

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typer.testing import CliRunner, Result
 
-from replay.cli import app
+from replay.cli.__main__ import app
 
 
 def gavel(*arguments: object, stdin: str | None = None) -> Result:

@@ -6,7 +6,7 @@ import json
 
 from typer.testing import CliRunner
 
-from replay.cli import app
+from replay.cli.__main__ import app
 
 _JOBS = ["--generate", "--jobs", "12", "--mean-gap", "900", "--cluster", "v100=2,p100=1,k80=1"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from replay.cli_options import put_when_whole
+from replay.options import put_when_whole
 from schemas.events import AnyEvent, JobSubmitted, RoundScheduled
 from schemas.record import chain
 from services.runtime.file_log import Ending, read_log
@@ -287,7 +287,8 @@ def test_a_process_tells_errors_in_one_line(tmp_path: Path) -> None:
 def test_help_needs_no_numpy() -> None:
     """Starting up loads neither numpy nor a solver: ``gavel --help`` is quick."""
     script = (
-        "import sys, replay.cli; print({'numpy', 'scipy', 'cvxpy', 'highspy'} & {*sys.modules})"
+        "import sys, replay.cli.__main__;"
+        "print({'numpy', 'scipy', 'cvxpy', 'highspy'} & {*sys.modules})"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from replay.cli import FAILED, INTERRUPTED, OK, WRONG_USAGE
+from replay.cli.__main__ import FAILED, INTERRUPTED, OK, WRONG_USAGE
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from replay.cli import app
+from replay.cli.__main__ import app
 from schemas.events import ThroughputEstimated, ThroughputTableImported, WorkerRegistered
 from services.runtime.file_log import read_log
 

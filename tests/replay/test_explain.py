@@ -13,8 +13,8 @@ from replay.modes import MODES
 from replay.moment import Moment, Onward
 from replay.simulate import WORKER, build_workers, table_rates
 from replay.traces.tables import builtin_table
-from replay.whatif import what_if
-from replay.whatif_change import Change
+from replay.whatif.answer import what_if
+from replay.whatif.change import Change
 from replay.world import Outside
 from schemas.events import (
     AllocationComputed,

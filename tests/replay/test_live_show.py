@@ -8,9 +8,9 @@ import re
 import pytest
 from rich.console import Console
 
-from replay.cli_story import describe
 from replay.live import show
 from replay.live.picture import Picture
+from replay.story import describe
 from schemas.domain import JobSpec, PairThroughput, Throughput, ThroughputRow
 from schemas.events import (
     AnyEvent,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from replay.cli import app
+from replay.cli.__main__ import app
 
 _README = (Path(__file__).parents[2] / "README.md").read_text()
 #: The README's example, about twenty lines.

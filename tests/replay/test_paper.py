@@ -12,10 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from replay import cli_paper
-from replay.cli import app
-from replay.cli_run import carry_out, check
-from replay.cli_simulate import Request
+from replay.cli import paper
+from replay.cli.__main__ import app
 from replay.paper import (
     catalog,
     continuous,
@@ -31,6 +29,8 @@ from replay.paper.blind_fifo import BlindFifo
 from replay.paper.overhead import Overheads
 from replay.paper.result import PaperError, Setup
 from replay.paper.workload import TYPES, capacity_jobs_per_h, cluster_of, mean_duration_s
+from replay.request import Request
+from replay.run import carry_out, check
 from replay.traces.generate import generate
 from replay.traces.tables import builtin_table
 from schemas.domain import JobSpec
@@ -182,7 +182,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_all_targets_are_offered() -> None:
     """What the command lists is what there is."""
-    assert set(cli_paper.TARGETS) == set(catalog.TARGETS)
+    assert set(paper.TARGETS) == set(catalog.TARGETS)
 
 
 @pytest.mark.usefixtures("small")

@@ -15,15 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from replay.cli import app
-from replay.cli_run import check
-from replay.cli_simulate import Request
+from replay.cli.__main__ import app
 from replay.modes import default_mode
 from replay.report import log_pictures, page, printed, results_pictures
 from replay.report.charts import Bars, Chart, Picture, Report, Timeline, cdf, log_ticks
 from replay.report.fairness import isolated_jct_s, isolated_steps_per_s, present
 from replay.report.log_fold import LogFold
 from replay.report.perfetto import events
+from replay.request import Request
+from replay.run import check
 from replay.simulate import Simulation
 from replay.summary import Figures
 from replay.sweep.cell import run_cell

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from replay.cli import app
+from replay.cli.__main__ import app
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _SIZE = (1280, 1800)

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from replay.cli import app
-from replay.cli_simulate import Request
+from replay.cli.__main__ import app
+from replay.request import Request
 from replay.sweep.cell import Row, code_version, key_of, run_cell
 from replay.sweep.experiment import ExperimentError, read_experiment
 from replay.sweep.run import carried_by, plan, run

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replay import index
-from replay.cli_options import InputError
 from replay.index import Index
 from replay.moment import Cores
+from replay.options import InputError
 from replay.travel import journey
 from replay.travel.diff import Difference, diff
 from replay.travel.facts import Known

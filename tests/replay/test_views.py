@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from rich.console import Console, RenderableType
 
-from replay import views
-from replay.cli_run import Result, carry_out, check
-from replay.cli_simulate import Request
+from replay import figures, views
+from replay.request import Request
+from replay.run import Result, carry_out, check
 from services.policy.catalog import find, names
 from services.runtime.log import MemoryLog
 
@@ -48,7 +48,7 @@ def test_shares_of_time_make_a_whole() -> None:
 
 def test_a_clean_run_has_no_notes() -> None:
     """Notes are for what would be misread without them."""
-    assert views.notes(run()) == []
+    assert run().notes() == []
 
 
 def test_no_price_is_noted() -> None:
@@ -56,7 +56,7 @@ def test_no_price_is_noted() -> None:
     done = run()
     free = [msgspec.structs.replace(worker, usd_per_h=None) for worker in done.plan.workers]
     plan = dataclasses.replace(done.plan, workers=free)
-    (note,) = views.notes(dataclasses.replace(done, plan=plan))
+    (note,) = dataclasses.replace(done, plan=plan).notes()
     assert "no price for k80, v100" in note
 
 
@@ -66,10 +66,10 @@ def test_comparison_tells_how_many_times_better() -> None:
     assert slow.figures.makespan_s
     assert fast.figures.makespan_s
     ratio = slow.figures.makespan_s / fast.figures.makespan_s
-    lines = text(views.comparison(slow, fast)).splitlines()
+    lines = text(figures.comparison(slow, fast)).splitlines()
     (makespan,) = (line for line in lines if "makespan" in line)
     assert makespan.split()[-1] == f"{ratio:.2f}x"
-    assert text(views.comparison(slow, slow)).count("1.00x") == 5
+    assert text(figures.comparison(slow, slow)).count("1.00x") == 5
 
 
 def test_all_policies_are_listed() -> None:
@@ -82,6 +82,6 @@ def test_all_policies_are_listed() -> None:
 
 def test_result_has_figures_and_settings() -> None:
     """A printed result names the policy, the settings and the trace."""
-    shown = text(views.result(run(policy="fifo")))
+    shown = text(figures.result(run(policy="fifo")))
     for expected in ("fifo", "average JCT", "round_duration_s=360", "seed 0"):
         assert expected in shown

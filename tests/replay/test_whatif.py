@@ -17,8 +17,8 @@ from replay.moment import Moment, Onward
 from replay.simulate import WORKER, Simulation, build_workers, table_rates
 from replay.summary import Summary
 from replay.traces.tables import builtin_table
-from replay.whatif import Answer, what_if
-from replay.whatif_change import Change, WhatIfError
+from replay.whatif.answer import Answer, what_if
+from replay.whatif.change import Change, WhatIfError
 from replay.world import Outside
 from schemas.domain import Entity, JobSpec
 from schemas.events import (

@@ -10,8 +10,8 @@ import pytest
 
 from replay.moment import Moment
 from replay.verify import verify_log
-from replay.whatif import what_if
-from replay.whatif_change import Change
+from replay.whatif.answer import what_if
+from replay.whatif.change import Change
 from replay.world import World
 from schemas.domain import TaskSpec
 from schemas.events import JobSubmitted

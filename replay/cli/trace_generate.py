@@ -1,4 +1,4 @@
-"""``gavel trace generate``: its options, which are also its manual. See ``cli_trace_draw.py``."""
+"""``gavel trace generate``: its options, which are also its manual. See ``trace_draw.py``."""
 
 from __future__ import annotations
 
@@ -93,9 +93,9 @@ class Request:
 
 def generate(**options: Any) -> int:
     """Draw a trace by seed: arrivals, lengths, widths, weights, deadlines; failures and churn."""
-    from replay import cli_trace_draw  # noqa: PLC0415 - numpy takes its time to load
+    from replay.cli import trace_draw  # noqa: PLC0415 - numpy takes its time to load
 
-    return cli_trace_draw.generate(Request(**options))
+    return trace_draw.generate(Request(**options))
 
 
 # The fields of the request are the options of the command.

@@ -14,9 +14,9 @@ from difflib import get_close_matches
 
 import msgspec
 
-from replay.cli_options import InputError
 from replay.modes import paper_mode
 from replay.moment import Moment
+from replay.options import InputError
 from replay.simulate import WORKER
 from replay.traces.tables import builtin_table
 from replay.world import Outside, World

@@ -45,7 +45,7 @@ def sweep(
     it again. A cell that fails is listed, and the others go on.
     """
     from replay import views  # noqa: PLC0415 - numpy and the solvers take their time to load
-    from replay.cli_run import check  # noqa: PLC0415 - as above
+    from replay.run import check  # noqa: PLC0415 - as above
     from replay.sweep import tell  # noqa: PLC0415 - as above
     from replay.sweep.experiment import read_experiment  # noqa: PLC0415 - as above
     from replay.sweep.run import carried_by, plan, run  # noqa: PLC0415 - as above

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from replay import views
 from replay.report.charts import HOUR_S, Chart, Line, Report, cdf
-from replay.whatif import Answer
+from replay.whatif.answer import Answer
 
 #: Jobs named at either end of the list.
 _NAMED = 5

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replay.cli_options import OptionError, one_of
+from replay.options import OptionError, one_of
 
 if TYPE_CHECKING:
     from replay.moment import Read
@@ -110,7 +110,7 @@ def plan(
     from replay.explain.planned import prospect  # noqa: PLC0415 - as for `explain`
     from replay.explain.scene import scene  # noqa: PLC0415 - as for `explain`
     from replay.live.jobs import job_of, pairs  # noqa: PLC0415 - as for `explain`
-    from replay.whatif_change import Change  # noqa: PLC0415 - as for `explain`
+    from replay.whatif.change import Change  # noqa: PLC0415 - as for `explain`
     from services.policy.catalog import resolve  # noqa: PLC0415 - as for `explain`
 
     typed = {

@@ -1,4 +1,4 @@
-"""``gavel trace``: its options, which are also its manual. See ``cli_trace_run.py``."""
+"""``gavel trace``: its options, which are also its manual. See ``trace_run.py``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from replay.cli_options import examples, trace_file
-from replay.cli_trace_generate import CLUSTER, generate
+from replay.cli.trace_generate import CLUSTER, generate
+from replay.options import examples, trace_file
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -116,9 +116,10 @@ def convert(
     json: Json = False,
 ) -> int:
     """Write a trace of any format as JSON lines, which `gavel simulate --trace` reads."""
-    from replay import cli_trace_run as work  # noqa: PLC0415 - numpy takes its time to load
+    from replay.cli import trace_run as work  # noqa: PLC0415 - numpy takes its time to load
+    from replay.reading import Reading  # noqa: PLC0415 - as above
 
-    reading = work.Reading(
+    reading = Reading(
         format=format,
         throughputs=throughputs,
         reference_type=reference_type,
@@ -152,9 +153,10 @@ def stats(
     json: Json = False,
 ) -> int:
     """Print jobs, arrivals, lengths, widths, GPU-hours, and the load on a cluster."""
-    from replay import cli_trace_run as work  # noqa: PLC0415 - as for `convert`
+    from replay.cli import trace_run as work  # noqa: PLC0415 - as for `convert`
+    from replay.reading import Reading  # noqa: PLC0415 - as for `convert`
 
-    reading = work.Reading(
+    reading = Reading(
         format=format,
         throughputs=throughputs,
         reference_type=reference_type,
@@ -217,9 +219,10 @@ def inject(
     json: Json = False,
 ) -> int:
     """Submit a trace to a running cluster at its times, or put it into another trace."""
-    from replay import cli_trace_run as work  # noqa: PLC0415 - as for `convert`
+    from replay.cli import trace_run as work  # noqa: PLC0415 - as for `convert`
+    from replay.reading import Reading, read  # noqa: PLC0415 - as for `convert`
 
-    reading = work.Reading(
+    reading = Reading(
         format=format,
         throughputs=throughputs,
         reference_type=reference_type,
@@ -230,7 +233,7 @@ def inject(
         return work.inject(file, into, reading, at, prefix, out, force=force)
     from replay.live import inject as live  # noqa: PLC0415 - the network takes a while to load
 
-    trace = work.read(file, reading)
+    trace = read(file, reading)
     request = live.Request(
         trace=trace, at_s=at, speed=speed, prefix=prefix, commands=commands, dry_run=dry_run
     )

@@ -12,7 +12,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from replay.cli_options import OptionError, examples, new_file, one_of
+from replay.options import OptionError, examples, new_file, one_of
 from replay.traces.tables import builtin_table, read_table
 from services.estimator import catalogue
 from services.estimator.tables import ThroughputTable

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from replay.cli_options import OptionError, new_file, seconds
+from replay.options import OptionError, new_file, seconds
 
 if TYPE_CHECKING:
-    from replay.whatif import Answer
-    from replay.whatif_change import Change
+    from replay.whatif.answer import Answer
+    from replay.whatif.change import Change
 
 _PLOTS = (".png", ".pdf", ".html")
 
@@ -78,7 +78,7 @@ def _answer(log: Path, given: dict[str, Any], plot: Path | None, *, json: bool) 
     """Ask, and tell."""
     from replay import views  # noqa: PLC0415 - numpy and the solvers take their time to load
     from replay.log_source import reader  # noqa: PLC0415 - as above
-    from replay.whatif import what_if  # noqa: PLC0415 - as above
+    from replay.whatif.answer import what_if  # noqa: PLC0415 - as above
 
     change = _change(given)
     with views.job_progress(0, quiet=json, what="deciding anew") as observe:
@@ -97,15 +97,15 @@ def _change(given: dict[str, Any]) -> Change:
     OptionError, PolicyError, TableError
         It makes no sense.
     """
-    from replay import cli_options, own_policy  # noqa: PLC0415 - as above
+    from replay import options, own_policy  # noqa: PLC0415 - as above
     from replay.traces.tables import read_table  # noqa: PLC0415 - as above
-    from replay.whatif_change import Change  # noqa: PLC0415 - as above
+    from replay.whatif.change import Change  # noqa: PLC0415 - as above
 
     parameters, table = given.get("--parameters"), given.get("--throughputs")
     own_policy.load(given.get("--policy", ""))
     return Change(
         policy=given.get("--policy", ""),
-        parameters=cli_options.parameters("--parameters", parameters) if parameters else {},
+        parameters=options.parameters("--parameters", parameters) if parameters else {},
         round_s=seconds("--round", given["--round"]) if "--round" in given else None,
         cluster=_more(given["--cluster"]) if "--cluster" in given else {},
         without_entity=given.get("--without-entity", ""),
@@ -120,7 +120,7 @@ def _in_words(given: dict[str, Any]) -> str:
 
 def _tell(answer: Answer, given: dict[str, Any], *, json: bool) -> None:
     from replay import views  # noqa: PLC0415 - as above
-    from replay.whatif_show import as_json, table  # noqa: PLC0415 - as above
+    from replay.whatif.show import as_json, table  # noqa: PLC0415 - as above
 
     if json:
         said = {name: str(v) if isinstance(v, Path) else v for name, v in given.items() if v}
@@ -131,7 +131,7 @@ def _tell(answer: Answer, given: dict[str, Any], *, json: bool) -> None:
 
 def _draw(answer: Answer, words: str, log: Path, plot: Path) -> None:
     from replay.report import page, printed  # noqa: PLC0415 - only where drawn
-    from replay.whatif_show import jobs_chart, report  # noqa: PLC0415 - as above
+    from replay.whatif.show import jobs_chart, report  # noqa: PLC0415 - as above
 
     if plot.suffix == ".html":
         plot.write_text(page.render(report(answer, words, log.name)))

@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from replay import cli_options as options
-from replay.cli_options import OptionError
-from replay.cli_trace_generate import Request
-from replay.cli_trace_run import Reading, cluster_of, job_types, read, table_of, write
+from replay import options
+from replay.cli.trace_generate import Request
+from replay.cli.trace_run import write
+from replay.options import OptionError
+from replay.reading import Reading, cluster_of, job_types, read, table_of
 from replay.simulate import build_workers
 from replay.traces.churn import Churn, befall
 from replay.traces.measure import duration_s
@@ -24,7 +25,7 @@ _HOUR_S = 3600.0
 
 
 def generate(request: Request) -> int:
-    """See ``cli_trace_generate``."""
+    """See ``trace_generate``."""
     out = request.out
     if out is not None:
         options.new_file("--out", out, force=request.force)

@@ -1,16 +1,15 @@
-"""``gavel simulate``: its options, which are also its manual. The work is in ``cli_run.py``."""
+"""What is to be simulated, as it is typed: the options of ``gavel simulate``, and their manual."""
 
 from __future__ import annotations
 
 import functools
-import inspect
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
-from replay.cli_options import trace_file
+from replay.options import trace_file
 
 # One help panel each.
 _jobs, _cluster, _run, _known, _output = (
@@ -166,19 +165,3 @@ class Request:
     )
     json: Annotated[bool, _output("--json", help="Print one JSON object, no tables.")] = False
     force: Annotated[bool, _output("--force", help="Replace files that exist.")] = False
-
-
-def simulate(**options: Any) -> int:
-    """Submit a trace to a simulated cluster; print what the schedule comes to.
-
-    The four services that run live run here over a virtual clock: what they do is in the log.
-    Equal arguments write equal logs, byte for byte.
-    """
-    from replay import cli_run  # noqa: PLC0415 - numpy and the solvers take their time to load
-
-    return cli_run.run(Request(**options))
-
-
-# The fields of the request are the options of the command.
-vars(simulate)["__signature__"] = inspect.signature(Request, eval_str=True)
-simulate.__annotations__ = get_type_hints(Request, include_extras=True)

@@ -14,8 +14,8 @@ from typing import Annotated
 import typer
 import zstandard
 
-from replay import cli_story
-from replay.cli_options import InputError, OptionError, examples, new_file, one_of, put_when_whole
+from replay import story as words
+from replay.options import InputError, OptionError, examples, new_file, one_of, put_when_whole
 from schemas.domain import JobSpec
 from schemas.events import AnyEvent, JobSubmitted
 from schemas.record import Record
@@ -50,17 +50,17 @@ def tail(
     """Print the last records, one a line."""
     if kind:
         one_of("--kind", kind, [each.__name__ for each in AnyEvent.__args__])
-    story = cli_story.Story(_submitted("--job", log, job)) if job else None
+    story = words.Story(_submitted("--job", log, job)) if job else None
     told = (
-        (record, story.take(record) if story else cli_story.describe(record.event))
+        (record, story.take(record) if story else words.describe(record.event))
         for record in _read(log)
     )
     lines = (
-        cli_story.line(record, text)
+        words.line(record, text)
         for record, text in told
-        if text is not None and kind in ("", cli_story.kind(record.event))
+        if text is not None and kind in ("", words.kind(record.event))
     )
-    print(cli_story.HEADING)
+    print(words.HEADING)
     for shown in deque(lines, maxlen=number) if number else lines:
         print(shown)
 
@@ -79,8 +79,8 @@ def tell_story(
     Plans are told as they concern the job (leases granted, renewed, ended), allocations where its
     share changes.
     """
-    thread = cli_story.Story(_submitted("JOB", log, job), brief=brief)
-    for shown in cli_story.tell(thread, _read(log)):
+    thread = words.Story(_submitted("JOB", log, job), brief=brief)
+    for shown in words.tell(thread, _read(log)):
         print(shown)
 
 

@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import replace
 from itertools import islice
 
-from replay import cli_story, views
-from replay.cli_run import Result, carry_out, check
-from replay.cli_simulate import Request
+from replay import figures, story, views
+from replay.request import Request
+from replay.run import Result, carry_out, check
 from schemas.domain import JobSpec
 from schemas.events import RoundScheduled
 from services.runtime.log import MemoryLog
@@ -51,12 +51,12 @@ def run() -> int:
     out.print(_BEFORE)
     blind, _ = _simulate(BLIND)
     aware, log = _simulate(AWARE)
-    out.print(views.comparison(blind, aware))
+    out.print(figures.comparison(blind, aware))
     out.print(_AFTER)
     job = _moved_once(aware, log)
     out.print(f'Whatever happens is in the log. The story of job {job.job_id} under "{AWARE}":\n')
-    story = cli_story.tell(cli_story.Story(job, brief=True), log.read())
-    for line in islice(story, _STORY_LINES):
+    told = story.tell(story.Story(job, brief=True), log.read())
+    for line in islice(told, _STORY_LINES):
         out.print(line, markup=False, soft_wrap=True)
     out.print()
     out.print(_NEXT, markup=False)

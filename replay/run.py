@@ -1,31 +1,27 @@
-"""Carries out ``gavel simulate``: checks what was typed, runs it, writes what was asked for.
+"""What was asked for is checked, and simulated.
 
-Everything is checked before the first file is made: a wrong option leaves nothing behind.
+All is checked before the first record is made: a wrong option leaves nothing behind.
 """
 
 from __future__ import annotations
 
 import contextlib
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any, get_args
 
 import msgspec
 
-from replay import cli_options as options
-from replay import own_policy, views
-from replay.cli_estimator import Knowledge, configure, knowledge
-from replay.cli_options import OptionError
-from replay.cli_simulate import Request
-from replay.cli_trace_run import Reading, read
+from replay import options, own_policy
+from replay.knowledge import Knowledge, configure, knowledge
 from replay.modes import MODES, paper_mode
+from replay.options import OptionError
+from replay.reading import Reading, read
+from replay.request import Request
 from replay.simulate import Simulation, build_workers
 from replay.summary import Figures, JobLine
 from replay.traces.change import injected
@@ -36,7 +32,6 @@ from schemas.events import ClusterConfigured, WorkerRegistered
 from schemas.record import Record
 from services.estimator.tables import ThroughputTable
 from services.policy.catalog import resolve
-from services.runtime.file_log import FileLog
 from services.runtime.log import Log
 
 #: USD per worker and hour: Google Cloud's preemptible prices of 2020, as in the paper's artifact.
@@ -114,47 +109,35 @@ class Result:
                 "refused": dict(trace.refused),
             },
             "settings": self.plan.settings(),
-            "notes": views.notes(self),
+            "notes": self.notes(),
         }
 
-
-def run(request: Request) -> int:
-    """Do as asked; returns the exit code.
-
-    Raises
-    ------
-    OptionError, TraceError, TableError, GenerateError, PolicyError
-        What was asked makes no sense; nothing was done.
-    OSError
-        A file cannot be read or written.
-    KeyboardInterrupt
-        Ctrl-C was pressed; the log is closed and holds all that had happened.
-    """
-    plan = check(request)
-    _check_outputs(request)
-    if request.log is not None:
-        request.log.unlink(missing_ok=True)
-    with contextlib.ExitStack() as stack:
-        # Even a log that nobody wants is kept in a file: a long run's would fill the memory.
-        path = request.log or Path(stack.enter_context(TemporaryDirectory())) / "log.jsonl.zst"
-        result = _simulate(request, plan, FileLog(path))
-    if request.jobs_json is not None:
-        write_jobs(result, request.jobs_json)
-    if request.json:
-        views.print_json(result.as_json())
-    else:
-        views.out().print(views.result(result))
-    return 0 if result.succeeded else 1
-
-
-def _simulate(request: Request, plan: Plan, log: FileLog) -> Result:
-    try:
-        with views.job_progress(len(plan.trace.jobs), quiet=request.json) as observe:
-            return carry_out(plan, log, observe)
-    except KeyboardInterrupt:
-        if request.log is not None:
-            print(f"{request.log} ends with record {log.last_seq}, sealed", file=sys.stderr)
-        raise
+    def notes(self) -> list[str]:
+        """What a reader must know so as not to misread the figures."""
+        plan, figures = self.plan, self.figures
+        found = [
+            f"rows of the trace put right: {n} ({how})" for how, n in plan.trace.repaired.items()
+        ]
+        found += [f"jobs left out: {n} ({why})" for why, n in plan.trace.refused.items()]
+        found += [f"jobs that can never run: {n} ({why})" for why, n in figures.reasons.items()]
+        empty = [name for name, count in sorted(plan.cluster.items()) if not count]
+        if not plan.workers:
+            found.append("the cluster has no workers: jobs wait for one to register")
+        elif empty:
+            found.append(f"no workers of type {', '.join(empty)}")
+        left = sum(figures.outcomes.get(name, 0) for name in ("waiting", "running"))
+        if left:
+            found.append(f"jobs left undone when nothing more was to happen: {left}")
+        if not figures.jobs:
+            found.append("no job finished, so there are no job times")
+        if figures.failed_solves:
+            found.append(
+                f"failed solves: {figures.failed_solves} (last: {figures.last_solve_failure})"
+            )
+        unpriced = sorted({w.worker_type for w in plan.workers if w.usd_per_h is None})
+        if unpriced:
+            found.append(f"no price for {', '.join(unpriced)}: the cost leaves them out")
+        return found
 
 
 def check(request: Request) -> Plan:
@@ -163,7 +146,7 @@ def check(request: Request) -> Plan:
     Raises
     ------
     OptionError, TraceError, TableError, GenerateError, PolicyError
-        There is none; see ``run``.
+        There is none: what was asked makes no sense.
     """
     for option, seed in (("--seed", request.seed), ("--lag", request.lag)):
         if seed is not None and seed < 0:
@@ -237,37 +220,6 @@ def carry_out(plan: Plan, log: Log, *observers: Callable[[Record], None]) -> Res
         wall_s=time.perf_counter() - started,
         solve_wall_s=simulation.policy_executor.wall_s,
     )
-
-
-def write_jobs(result: Result, path: Path) -> None:
-    """Write each submitted job's times (s) and outcome, by job id."""
-    lines = {
-        job_id: {
-            "job_type": job.job_type,
-            "scale_factor": job.scale_factor,
-            "arrival_s": job.arrival_s,
-            "first_start_s": job.first_start_s,
-            "completion_s": job.completion_s,
-            "jct_s": job.jct_s,
-            "outcome": job.outcome,
-            **({"reason": job.reason} if job.reason else {}),
-        }
-        for job_id, job in result.jobs.items()
-    }
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(lines)) + b"\n")
-
-
-def _check_outputs(request: Request) -> None:
-    """Check that files can be made, and that none is read here or made twice."""
-    read_from = (request.trace, request.inject, request.throughputs)
-    taken = {path.resolve() for path in read_from if path is not None}
-    for option, path in (("--log", request.log), ("--jobs-json", request.jobs_json)):
-        if path is None:
-            continue
-        options.new_file(option, path, force=request.force)
-        if path.resolve() in taken:
-            raise OptionError(option, str(path), "a file that no other option names")
-        taken.add(path.resolve())
 
 
 def _config(request: Request, prices: Mapping[str, float]) -> ClusterConfigured:

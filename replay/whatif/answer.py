@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from replay.moment import Moment, Onward, Read
 from replay.summary import Figures, JobLine, Summary
-from replay.whatif_change import Change, WhatIfError, inputs
+from replay.whatif.change import Change, WhatIfError, inputs
 from replay.world import Outside, World
 from schemas.events import (
     AllocationComputed,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from replay.cli_options import InputError, OptionError, one_of
+from replay.options import InputError, OptionError, one_of
 
 if TYPE_CHECKING:
     from replay.travel.journey import Journey, Source

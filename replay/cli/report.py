@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replay.cli_options import OptionError, new_file
+from replay.options import OptionError, new_file
 
 if TYPE_CHECKING:
     from replay.report.charts import Report

@@ -7,46 +7,26 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
-from replay import cli_options as options
-from replay import views
-from replay.cli_options import OptionError
+from replay import options, views
+from replay.options import OptionError
+from replay.reading import Reading, cluster_of, read, table_of
 from replay.traces.change import at_load, cut, injected, scaled
 from replay.traces.events import write_events
 from replay.traces.files import STDIN
-from replay.traces.fitting import How
-from replay.traces.formats import FORMATS
 from replay.traces.jobs import write_jobs
 from replay.traces.measure import Stats
 from replay.traces.measure import stats as measure
-from replay.traces.reader import Trace, Unknown, read_trace
-from replay.traces.tables import BUILT_IN, named_table
-from services.estimator.tables import ThroughputTable
+from replay.traces.reader import Trace
 
 #: Lines that a table of counts shows, and characters of its longest bar.
 _SHOWN, _BAR = 12, 40
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reading:
-    """How a trace is to be read: options as they were typed."""
-
-    format: str = ""
-    throughputs: str = "builtin"
-    reference_type: str = "v100"
-    unknown: str = "auto"
-    job_types: str = ""
-    type_names: str = ""
-    any_type: bool = False
-    zone: str = ""
-    processors: int = 1
-    seed: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,65 +40,10 @@ class Moved:
     cluster: str = ""
 
 
-def table_of(name: str) -> ThroughputTable:
-    """The throughput table of that name or file."""
-    if name not in BUILT_IN and not Path(name).is_file():
-        raise OptionError("--throughputs", name, f"a file, or one of {', '.join(BUILT_IN)}")
-    return named_table(name)
-
-
-def read(file: Path, reading: Reading, table: ThroughputTable | None = None) -> Trace:
-    """The trace that is meant.
-
-    Raises
-    ------
-    OptionError, TableError, TraceError, OSError
-        An option makes no sense, or the file does not.
-    """
-    table = table or table_of(reading.throughputs)
-    if reading.format:
-        options.one_of("--format", reading.format, FORMATS)
-    options.one_of("--unknown", reading.unknown, get_args(Unknown))
-    options.one_of("--reference-type", reading.reference_type, table.worker_types())
-    how = How(
-        table=table,
-        seed=reading.seed,
-        job_types=job_types(reading.job_types, table),
-        type_names=_type_names(reading.type_names, table),
-        any_type=reading.any_type,
-        zone=reading.zone,
-        processors=reading.processors,
-    )
-    unknown: Any = reading.unknown
-    return read_trace(
-        file,
-        table,
-        unknown=unknown,
-        reference_type=reading.reference_type,
-        format=reading.format,
-        how=how,
-    )
-
-
-def job_types(text: str, table: ThroughputTable) -> tuple[str, ...]:
-    """Job types of the table, as ``--job-types`` names them."""
-    known = {job_type for job_type, _ in table.classes()}
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    return tuple(options.one_of("--job-types", name, known) for name in names)
-
-
-def _type_names(text: str, table: ThroughputTable) -> dict[str, str]:
-    found = options.parameters("--type-names", text) if text else {}
-    known = table.worker_types()
-    return {
-        theirs: options.one_of("--type-names", str(ours), known) for theirs, ours in found.items()
-    }
-
-
 def convert(
     file: Path, reading: Reading, moved: Moved, out: Path | None, *, force: bool, json: bool
 ) -> int:
-    """See ``cli_trace.convert``."""
+    """See ``trace.convert``."""
     if json and out is None:
         raise OptionError("--json", "without --out", "--out FILE: the jobs go to standard output")
     table = table_of(reading.throughputs)
@@ -149,7 +74,7 @@ def convert(
 
 
 def stats(file: Path, reading: Reading, cluster: str, *, json: bool) -> int:
-    """See ``cli_trace.stats``."""
+    """See ``trace.stats``."""
     table = table_of(reading.throughputs)
     workers = cluster_of(cluster, table)
     trace = read(file, reading, table)
@@ -172,7 +97,7 @@ def inject(
     *,
     force: bool,
 ) -> int:
-    """See ``cli_trace.inject``, into a trace."""
+    """See ``trace.inject``, into a trace."""
     if file == into:
         raise OptionError("--into", str(into), "another trace than the one that is injected")
     _check_out(out, file, into, force=force)
@@ -185,14 +110,6 @@ def inject(
     added = both.kept - trace.kept
     print(f"{both.kept} jobs, {added} of them from {file}", file=sys.stderr)
     return 0
-
-
-def cluster_of(text: str, table: ThroughputTable) -> dict[str, int]:
-    """Workers by type, of types that the table has."""
-    found = options.counts("--cluster", text)
-    for worker_type in found:
-        options.one_of("--cluster", worker_type, table.worker_types())
-    return found
 
 
 def _check_out(out: Path | None, *read_from: Path, force: bool) -> None:

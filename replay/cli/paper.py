@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from replay.cli_options import OptionError, one_of
+from replay.options import OptionError, one_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from replay import cli_options as options
-from replay.cli_options import OptionError
-from replay.cli_simulate import Request
+from replay import options
+from replay.options import OptionError
+from replay.request import Request
 from schemas.events import ClusterConfigured
 from services.estimator.tables import ThroughputTable
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, fields, replace
 from multiprocessing import get_context
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from replay.cli_simulate import Request
+from replay.request import Request
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 #: Options of ``simulate`` that make no sense for several runs at once.
 _OF_ONE_RUN = ("policy", "log", "jobs_json", "force")
@@ -57,8 +60,8 @@ def _run(request: _Compare) -> int:
     OptionError, TraceError, TableError, GenerateError, PolicyError
         What was asked makes no sense for one of the policies; nothing was run.
     """
-    from replay import cli_run, views  # noqa: PLC0415 - numpy and the solvers take a while to load
-    from replay.cli_options import OptionError  # noqa: PLC0415 - as above
+    from replay import run, views  # noqa: PLC0415 - numpy and the solvers take a while to load
+    from replay.options import OptionError  # noqa: PLC0415 - as above
 
     names = list(
         dict.fromkeys(name.strip() for name in request.policies.split(",") if name.strip())
@@ -70,7 +73,7 @@ def _run(request: _Compare) -> int:
     shared = {f.name: getattr(request, f.name) for f in fields(Request)}
     requests = {name: replace(Request(**shared), policy=name) for name in names}
     for each in requests.values():
-        cli_run.check(each)
+        run.check(each)
     processes = request.processes or min(len(names), os.cpu_count() or 1)
     outcomes: dict[str, Outcome] = {}
     for name, outcome in _outcomes(requests, processes):
@@ -82,7 +85,7 @@ def _run(request: _Compare) -> int:
         told = {name: asdict(outcome) for name, outcome in in_order.items()}
         views.print_json(told)
     else:
-        views.out().print(views.policies_compared(in_order))
+        views.out().print(_told(in_order))
     return 0 if all(outcome.succeeded for outcome in outcomes.values()) else 1
 
 
@@ -94,6 +97,29 @@ class Outcome:
     wall_s: float
     solve_wall_s: float
     succeeded: bool
+
+
+def _told(outcomes: Mapping[str, Outcome]) -> RenderableType:
+    """One line a policy: what its schedule of the same jobs comes to (JCT: its average)."""
+    from replay.views import duration, table  # noqa: PLC0415 - as above
+
+    columns = ("JCT", "median", "99 %", "makespan", "jobs", "used", "USD", "preempted", "solving")
+    found = table("policy", *columns)
+    for name, outcome in outcomes.items():
+        figures = outcome.figures
+        found.add_row(
+            name,
+            duration(figures.average_jct_s),
+            duration(figures.median_jct_s),
+            duration(figures.p99_jct_s),
+            duration(figures.makespan_s),
+            f"{figures.jobs:,}",
+            f"{figures.utilisation:.1%}",
+            f"{figures.cost_usd:,.0f}",
+            f"{figures.preemptions:,}",
+            f"{outcome.solve_wall_s:.1f} s",
+        )
+    return found
 
 
 def _outcomes(requests: dict[str, Request], processes: int) -> Iterator[tuple[str, Outcome]]:
@@ -115,9 +141,9 @@ def _simulate(request: Request) -> Outcome:
     from pathlib import Path  # noqa: PLC0415 - runs in a process of its own
     from tempfile import TemporaryDirectory  # noqa: PLC0415 - as above
 
-    from replay import cli_run  # noqa: PLC0415 - as above
+    from replay import run  # noqa: PLC0415 - as above
     from services.runtime.file_log import FileLog  # noqa: PLC0415 - as above
 
     with TemporaryDirectory() as folder:
-        done = cli_run.carry_out(cli_run.check(request), FileLog(Path(folder) / "log.jsonl.zst"))
+        done = run.carry_out(run.check(request), FileLog(Path(folder) / "log.jsonl.zst"))
     return Outcome(done.figures, done.wall_s, done.solve_wall_s, done.succeeded)

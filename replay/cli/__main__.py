@@ -14,17 +14,17 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
-from replay import cli_log, cli_throughputs, cli_trace
-from replay.cli_compare import compare
-from replay.cli_explain import explain, plan
-from replay.cli_options import InputError, examples
-from replay.cli_paper import paper
-from replay.cli_replay import diff, replay
-from replay.cli_report import export, report
-from replay.cli_simulate import simulate
-from replay.cli_sweep import sweep
-from replay.cli_whatif import whatif
+from replay.cli import log, throughputs, trace
+from replay.cli.compare import compare
+from replay.cli.explain import explain, plan
+from replay.cli.paper import paper
+from replay.cli.replay import diff, replay
+from replay.cli.report import export, report
+from replay.cli.simulate import simulate
+from replay.cli.sweep import sweep
+from replay.cli.whatif import whatif
 from replay.live import commands as live_commands
+from replay.options import InputError, examples
 
 OK, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -205,10 +205,10 @@ app.command(
         "gavel plan --file job.toml --policy ftf --log run.jsonl --at 1.5h",
     )
 )(plan)
-app.add_typer(cli_log.app, name="log")
-app.add_typer(cli_throughputs.app, name="throughputs")
-app.add_typer(cli_trace.app, name="trace")
-live_commands.add_to(app, cli_log.app)
+app.add_typer(log.app, name="log")
+app.add_typer(throughputs.app, name="throughputs")
+app.add_typer(trace.app, name="trace")
+live_commands.add_to(app, log.app)
 
 
 @app.command(epilog=examples("gavel demo", "gavel demo --simulated"))
@@ -224,9 +224,9 @@ def demo(
 ) -> int:
     """Run a live cluster on imagined GPUs for a minute; then simulate the same, and compare."""
     if simulated:
-        from replay import cli_demo  # noqa: PLC0415 - numpy and the solvers take time to load
+        from replay.cli import demo  # noqa: PLC0415 - numpy and the solvers take time to load
 
-        return cli_demo.run()
+        return demo.run()
     from replay.live import demo as live_demo  # noqa: PLC0415 - as above
 
     return live_demo.run(jobs, round)
@@ -262,9 +262,9 @@ def verify(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
     """Decide everything in a log anew, and compare: records, digests, the file's own seal."""
-    from replay import cli_verify  # noqa: PLC0415 - numpy and the solvers take their time to load
+    from replay.cli import verify  # noqa: PLC0415 - numpy and the solvers take their time to load
 
-    return cli_verify.run(log, resolve=resolve, policy=policy, json=json)
+    return verify.run(log, resolve=resolve, policy=policy, json=json)
 
 
 @app.command()

@@ -1,0 +1,1 @@
+"""What would have been, had one thing been different."""
