@@ -1,0 +1,1 @@
+"""Pictures of logs and of results: a page that works offline, PDF, PNG, Perfetto."""

@@ -1,0 +1,1 @@
+"""Experiments: many simulations from one file, on many processors or machines; resumable."""

@@ -1,0 +1,1 @@
+"""Traces: read as they are published, drawn by seed, measured, changed, written."""

@@ -1,0 +1,1 @@
+"""What bears an actor: logs, clocks, the shell around a core, snapshots, settings, health."""

@@ -1,0 +1,1 @@
+"""Accelerators of one host, real or imagined: tasks under leases, progress, checkpoints."""
