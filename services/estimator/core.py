@@ -336,14 +336,15 @@ class EstimatorCore:
             believed = rate_on(self._references.rates(key), reading.worker_type)
             job.rates.setdefault(reading.worker_type, MovingRate(believed))
             job.measured(reading.worker_type, reading.steps_per_s)
-            rate = job.rates[reading.worker_type].value
-            if rate <= 0:
+            measured = job.rates[reading.worker_type]
+            if not measured.count:
+                # Too far off to be believed yet; and what is believed is no measurement.
                 return ()
             decisions += self._references.measure(
-                key, reading.worker_type, spec.job_id, rate, tolerance
+                key, reading.worker_type, spec.job_id, measured.value, tolerance
             )
             of_class = rate_on(self._references.rates(key), reading.worker_type)
-            if abs(math.log(rate / of_class)) > _OF_ITS_OWN:
+            if abs(math.log(measured.value / of_class)) > _OF_ITS_OWN:
                 decisions += self._on_its_own(job, key)
             return decisions
         job.measured(reading.worker_type, reading.steps_per_s)

@@ -313,6 +313,18 @@ def test_one_odd_job_does_not_speak_for_its_class() -> None:
     assert rates(found) == pytest.approx({"k80": 2.0, "v100": 8.0}, rel=0.02)
 
 
+def test_a_job_too_fast_to_be_believed_yet_says_nothing_of_its_class() -> None:
+    """Nor, when its class has moved on meanwhile, of itself; the third time, it is on its own."""
+    play = Play(LEARNED, *WORKERS, wrong(0.5), *(submitted("m", job_id) for job_id in "abc"))
+    assert play.run_round("a", "v100", 12.0) == []
+    for job_id in "bc":
+        play.run_round(job_id, "v100", 4.0)
+    assert play.run_round("a", "v100", 12.0) == []
+    (found,) = estimates(play.run_round("a", "v100", 12.0))
+    assert (found.job_id, found.row.job_type) == ("a", "m")
+    assert rates(found)["v100"] == pytest.approx(12.0, rel=0.02)
+
+
 def test_the_oracle_learns_nothing() -> None:
     """What leases show is not even looked at: a simulation then is what its table says."""
     play = Play(ClusterConfigured(), *WORKERS, wrong(2.0), submitted("m"))
