@@ -36,8 +36,23 @@ interrupted, the log written so far is whole."""
 
 #: What the system says of a path that the user has named, and that is not what it must be.
 _WRONG_PATH = FileNotFoundError | PermissionError | NotADirectoryError | IsADirectoryError
-#: Packages of the extra ``research``, which nothing else needs.
-_RESEARCH = ("joblib", "matplotlib", "plotly", "polars")
+#: Errors by name: what has not been imported, nobody needs to import to see that it was not raised.
+_BY_NAME = {
+    "replay.live.place.LiveError": FAILED,
+    "schemas.record.NewerSchemaError": WRONG_USAGE,
+    "services.estimator.tables.TableError": WRONG_USAGE,
+    "services.policy.problem.PolicyError": WRONG_USAGE,
+    "services.runtime.config.ConfigError": WRONG_USAGE,
+    "services.runtime.embedded.EmbeddedServerError": FAILED,
+    "services.runtime.log.LogError": WRONG_USAGE,
+}
+#: {package: the extra that brings it}, of packages that only some commands need.
+_EXTRAS = {
+    **dict.fromkeys(("clarabel", "cvxpy", "highspy", "scipy"), "replay"),
+    **dict.fromkeys(("joblib", "matplotlib", "plotly", "polars", "psutil"), "research"),
+    **dict.fromkeys(("nats", "structlog"), "live"),
+    "torch": "estimator",
+}
 
 
 class _Commands(TyperGroup):
@@ -75,43 +90,20 @@ def _print_red(message: str) -> None:
 
 def _blame(error: Exception) -> int | None:
     """Exit code of an error that is not a bug of ours, else None."""
-    if isinstance(error, typer.TyperException):
-        return WRONG_USAGE
-    if isinstance(error, InputError | _WRONG_PATH):
+    if isinstance(error, typer.TyperException | InputError | _WRONG_PATH):
         return WRONG_USAGE
     if isinstance(error, OSError):
         return FAILED
-    if isinstance(error, ModuleNotFoundError) and error.name in _RESEARCH:
-        return WRONG_USAGE
-    from replay.traces.errors import TraceError  # noqa: PLC0415 - only once something is wrong
-    from replay.traces.generate import GenerateError  # noqa: PLC0415 - as above
-    from schemas.record import NewerSchemaError  # noqa: PLC0415 - as above
-    from services.estimator.tables import TableError  # noqa: PLC0415 - as above
-    from services.policy.problem import PolicyError  # noqa: PLC0415 - as above
-    from services.runtime.log import LogError  # noqa: PLC0415 - as above
-
-    live = _blame_live(error)
-    if live is not None:
-        return live
-    bad_input = (TraceError, GenerateError, NewerSchemaError, TableError, PolicyError, LogError)
-    return WRONG_USAGE if isinstance(error, bad_input) else None
-
-
-def _blame_live(error: Exception) -> int | None:
-    """Exit code of an error of a command on a running cluster, else None."""
-    from replay.live.jobs import JobFileError  # noqa: PLC0415 - only once something is wrong
-    from replay.live.place import LiveError  # noqa: PLC0415 - as above
-    from services.runtime.config import ConfigError  # noqa: PLC0415 - as above
-    from services.runtime.embedded import EmbeddedServerError  # noqa: PLC0415 - as above
-
-    if isinstance(error, LiveError | EmbeddedServerError):
-        return FAILED
-    return WRONG_USAGE if isinstance(error, JobFileError | ConfigError) else None
+    if isinstance(error, ModuleNotFoundError):
+        return WRONG_USAGE if error.name in _EXTRAS else None
+    names = (f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__)
+    return next((_BY_NAME[name] for name in names if name in _BY_NAME), None)
 
 
 def _in_words(error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError):
-        return f"this needs {error.name}: pip install 'gavel-scheduler[research]'"
+        extra = _EXTRAS[str(error.name)]
+        return f"this needs {error.name}: pip install 'gavel-scheduler[{extra}]'"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return str(error)

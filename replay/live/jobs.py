@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from replay.live.picture import Picture
-from replay.options import OptionError
+from replay.options import InputError, OptionError
 from schemas.domain import JobSpec
 from schemas.subjects import is_safe_name
 from services.mechanism.admission import hopeless, refusal
@@ -26,7 +26,7 @@ _BY_REFERENCE = "secret:"
 _OF_TRACES = ("arrival_s", "duration_s", "reference_type", "source")
 
 
-class JobFileError(Exception):
+class JobFileError(InputError):
     """A job file is wrong; the message names file, line and key, and what would be right."""
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from replay.options import InputError
+
 _SHOWN_FAULTS = 20
 
 
@@ -27,7 +29,7 @@ class Fault(NamedTuple):
         return f"{line}{place}: {self.value!r:.80}; expected {self.expected}"
 
 
-class TraceError(Exception):
+class TraceError(InputError):
     """A trace that cannot be read; nothing of it was used."""
 
     def __init__(self, source: str, summary: str, faults: Sequence[Fault] = ()) -> None:

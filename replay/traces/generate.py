@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from replay.options import InputError
 from schemas.domain import JobSpec
 from services.estimator.tables import ThroughputTable
 
@@ -19,7 +20,7 @@ SHORT_EXPONENTS, LONG_EXPONENTS = (1.5, 3.0), (3.0, 4.0)
 LONG_SHARE = 0.20
 
 
-class GenerateError(Exception):
+class GenerateError(InputError):
     """What was asked for cannot be generated."""
 
 
