@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from replay.cli.__main__ import _BY_NAME, WRONG_USAGE
-from tests.live.extras import environment
 from tests.live.cluster import PATIENCE_S, ROOT
+from tests.live.extras import environment
 
 NO_FILE = ("simulate", "--trace", "none.jsonl", "--cluster", "v100=1")
 NO_TYPE = ("simulate", "--generate", "--cluster", "v1000=1")
