@@ -118,6 +118,8 @@ class PolicyCore:
     _previous: tuple[AllocationRow, ...]
     _stale: bool
     _solving: bool
+    #: ``last_task``: when asked last, it knew of nothing to solve.
+    _owes_answer: bool
     _solved_at: float
     #: Active jobs that the newest allocation, or the solve under way, knows of.
     _known: set[str]
@@ -143,6 +145,7 @@ class PolicyCore:
         self._previous = ()
         self._stale = False
         self._solving = False
+        self._owes_answer = False
         self._solved_at = -math.inf
         self._known = set()
         self._timer = None
@@ -332,9 +335,13 @@ class PolicyCore:
     # --- when to solve ---------------------------------------------------------------------------
 
     def _reset(self, now: float) -> Sequence[Decision]:
-        """A reset event: X is stale; solve now, or at the next round boundary (``last_task``)."""
+        """A reset event: X is stale; solve now, or at the next round boundary (``last_task``).
+
+        Who could not be told of any X when asked plans nothing, and will not ask again.
+        """
         self._stale = True
-        return () if self._config.round_end == "last_task" else self._solve_when_due(now)
+        waits = self._config.round_end == "last_task" and not self._owes_answer
+        return () if waits else self._solve_when_due(now)
 
     def _due(self, event: RoundDue | TimerFired, now: float) -> Sequence[Decision]:
         if isinstance(event, TimerFired) and event.timer == self._timer:
@@ -374,9 +381,11 @@ class PolicyCore:
                 job.count_isolated()
         problem = self._problem(now)
         if not problem.classes:
+            self._owes_answer = True
             return ()
         if counts_isolated:
             self._take_isolated_speeds(problem)
+        self._owes_answer = False
         self._stale = False
         self._solving = True
         self._solved_at = now

@@ -223,6 +223,15 @@ def test_last_task_solves_within_the_gap_once_no_known_job_is_left() -> None:
     assert jobs_of(told(core, 20.0, RoundDue(round_id=2))) == [["b"]]
 
 
+def test_last_task_asked_before_it_knows_of_a_job_answers_when_it_does() -> None:
+    """An estimate that comes after RoundDue: nothing runs, so nobody will ask again."""
+    core = PolicyCore()
+    told(core, 0.0, LAST_TASK, registered("w"), *admitted("a"))
+    assert told(core, 10.0, RoundDue(round_id=1)) == []
+    assert jobs_of(told(core, 11.0, estimated(v100=2.0))) == [["a"]]
+    assert told(core, 11.0, ANSWER, *admitted("b")) == []
+
+
 def test_a_failed_solve_is_tried_again_at_the_next_reset_event() -> None:
     """Not at once, and not never."""
     core = standing(ON_GRID)

@@ -106,6 +106,14 @@ def test_a_completion_under_a_lease_just_revoked(mode: str) -> None:
     assert completed == {job.job_id for job in scenario.jobs}
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_round_that_is_due_before_its_only_job_is_known(seed: int) -> None:
+    """Where the estimate is late, the policy has nothing to say at first; the job runs still."""
+    scenario = contended(seed, num_jobs=1, mode="paper")
+    alone = dataclasses.replace(scenario, cancels=(), drains=(), outages=())
+    check(finish(alone.simulation(lag_seed=seed)))
+
+
 def test_fifo_without_filling_does_not_stall() -> None:
     """Once all that X serves is done, those it serves not are not left to wait for the gap."""
     scenario = two_jobs("paper", policy="fifo", fill="none", resolve_min_gap_s=1e6)
