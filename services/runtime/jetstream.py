@@ -24,12 +24,12 @@ from contextlib import aclosing
 from typing import Any
 
 import nats.errors
-from nats.aio.client import Client
 
 from schemas.events import LeaderElected
 from schemas.record import Draft, Record
 from schemas.subjects import SERVICES, role
-from services.runtime import stream
+from services.runtime import connection, stream
+from services.runtime.connection import LogClient, NoSuchClusterError, UnfitServerError
 from services.runtime.embedded import EmbeddedServerError, check_version, sync_warnings
 from services.runtime.file_log import UnreadableRecordError
 from services.runtime.grouping import LEAST_BATCH, Answer, Grouping, Message, is_conflict
@@ -40,25 +40,18 @@ from services.runtime.live_log import (
     RecordTooLargeError,
     Usage,
 )
-from services.runtime.log import LogClosedError, LogError, StaleEpochError
-from services.runtime.pull import ApiError, DamagedStreamError, Stored, pull, request
+from services.runtime.log import LogClosedError, StaleEpochError
+from services.runtime.pull import (
+    SHORT_TIMEOUT_S,
+    ApiError,
+    DamagedStreamError,
+    Stored,
+    pull,
+    request,
+)
 
-_NO_SUCH_STREAM = 10059
 _NOT_NOW = 503
 _RETRY_S = 0.1
-#: Reconnect for ever, notice a dead peer within seconds, and keep nothing to be sent later.
-_CONNECTION: Mapping[str, Any] = {
-    "connect_timeout": 2,
-    "reconnect_time_wait": 0.25,
-    "max_reconnect_attempts": -1,
-    "ping_interval": 5,
-    "max_outstanding_pings": 2,
-    "pending_size": -1,
-}
-
-
-class UnfitServerError(LogError):
-    """The server is too old, or has no JetStream."""
 
 
 class JetStreamLog:
@@ -75,7 +68,7 @@ class JetStreamLog:
     ) -> None:
         self.cluster = cluster
         self.name = stream.stream_name(cluster)
-        self.client = Client()
+        self.client = LogClient()
         self.inbox = Inbox(self.client)
         #: What an operator should know of the server.
         self.warnings: tuple[str, ...] = ()
@@ -102,22 +95,24 @@ class JetStreamLog:
         credentials: Mapping[str, Any] | None = None,
         max_bytes: int = stream.DEFAULT_MAX_BYTES,
         replicas: int = 1,
+        make: bool = True,
         monitor_url: str = "",
         connect_timeout_s: float = 10.0,
-        try_timeout_s: float = 5.0,
+        try_timeout_s: float = 2.0,
         patience_s: float = math.inf,
         on_trouble: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> JetStreamLog:
-        """Connect, check server and stream, and make the stream if there is none.
+        """Connect, check server and stream, and make the stream if there is none and it may be.
 
         Parameters
         ----------
         servers : URLs of one cluster
         cluster : name of the cluster whose log it is; a server can hold several
         name : who connects: begins the inbox, and is shown by the server's monitoring
-        credentials : what the client library takes (``user``, ``password``, ``nkeys_seed`` ...)
+        credentials : what the client library takes (``user``, ``nkeys_seed``, ``tls`` ...)
         max_bytes, replicas : of the stream, if it is made
+        make : whether it is made; only who begins a cluster does so
         monitor_url : of one server's monitoring, if that is to be asked whether it syncs each write
         connect_timeout_s : how long to try; once connected, it reconnects for ever
         try_timeout_s : how long to wait for one answer
@@ -133,6 +128,8 @@ class JetStreamLog:
             It is too old, or has no JetStream.
         UnfitStreamError
             The stream there is not fit to hold the log.
+        NoSuchClusterError
+            There is no stream, and it is not to be made.
         """
         log = cls(
             cluster,
@@ -143,7 +140,7 @@ class JetStreamLog:
         )
         try:
             await log._open(servers, name, credentials or {}, connect_timeout_s)
-            await log._check_stream(max_bytes, replicas)
+            await log._ensure_stream(max_bytes, replicas, make=make)
             if monitor_url:
                 log.warnings = await asyncio.to_thread(sync_warnings, monitor_url)
         except BaseException:
@@ -304,7 +301,8 @@ class JetStreamLog:
         if answer.get("duplicate"):
             await self._check_same(draft, seq)
             return seq if sent else None
-        if isinstance(draft.event, LeaderElected):
+        # A record of the new term may have met the old fence meanwhile, and had it read anew.
+        if isinstance(draft.event, LeaderElected) and draft.actor in self._fences:
             self._fences[draft.actor].add(draft, seq)
         return seq
 
@@ -411,44 +409,39 @@ class JetStreamLog:
                     disconnected_cb=self._on_disconnected,
                     reconnected_cb=self._on_reconnected,
                     closed_cb=self._on_closed,
-                    **_CONNECTION,
+                    **connection.OPTIONS,
                     **credentials,
                 )
         except (TimeoutError, OSError, nats.errors.Error) as error:
             raise LogUnavailableError(
                 f"no log at {servers}: {self._trouble or error or 'no answer'}; "
-                "start a NATS server there, or name another"
+                f"{connection.advice(self.client.last_error)}"
             ) from None
         try:
             check_version(f"nats-server {self.client.connected_server_version}", str(servers))
         except EmbeddedServerError as error:
             raise UnfitServerError(str(error)) from None
 
-    async def _check_stream(self, max_bytes: int, replicas: int) -> None:
-        asked = stream.settings(self.cluster, max_bytes, replicas)
+    async def _ensure_stream(self, max_bytes: int, replicas: int, *, make: bool) -> None:
         try:
-            try:
-                info = await request(self.inbox, f"STREAM.INFO.{self.name}")
-            except ApiError as error:
-                if error.err_code != _NO_SUCH_STREAM:
-                    raise
-                info = await request(self.inbox, f"STREAM.CREATE.{self.name}", asked)
-        except nats.errors.NoRespondersError:
-            raise UnfitServerError("the NATS server has no JetStream: switch it on") from None
+            await connection.ensure_stream(self.inbox, self.cluster, max_bytes, replicas, make=make)
         except (TimeoutError, nats.errors.Error) as error:
-            raise LogUnavailableError(f"the NATS server does not answer: {error!r}") from None
+            if not make and self._forbidden:
+                raise NoSuchClusterError(self.cluster) from None
+            trouble = self._trouble or repr(error)
+            raise LogUnavailableError(f"the NATS server does not answer: {trouble}") from None
         except ApiError as error:
             if error.code == _NOT_NOW:
                 raise LogUnavailableError(f"the NATS cluster has no leader: {error}") from None
             raise
-        stream.check_settings(asked, info["config"])
-        stream.check_state(self.name, info["state"])
 
     async def _info(self) -> dict[str, Any]:
         deadline = time.monotonic() + self._patience_s
         while True:
             try:
-                return await request(self.inbox, f"STREAM.INFO.{self.name}")
+                return await request(
+                    self.inbox, f"STREAM.INFO.{self.name}", timeout_s=SHORT_TIMEOUT_S
+                )
             except nats.errors.ConnectionClosedError:
                 raise LogClosedError(f"the log is closed: {self._closed_because}") from None
             except (ApiError, TimeoutError, nats.errors.Error) as error:
@@ -461,9 +454,13 @@ class JetStreamLog:
         if not (self._turned_away and isinstance(error, OSError)):
             self._trouble = str(error) or type(error).__name__
             self._turned_away = "authorization" in self._trouble.lower()
-        if "permissions violation" in self._trouble.lower():
+        if self._forbidden:
             # What needs the permission waits for ever, and must not in silence.
             self._on_trouble(self._trouble)
+
+    @property
+    def _forbidden(self) -> bool:
+        return "permissions violation" in self._trouble.lower()
 
     async def _on_disconnected(self) -> None:
         # Closing on purpose is no trouble, and a failed try to reconnect no new one.

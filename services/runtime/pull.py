@@ -31,6 +31,9 @@ _PULL_EXPIRES_S = 10.0
 #: A consumer without a reader goes after this.
 _FORGOTTEN_AFTER_S = 5.0
 _REQUEST_TIMEOUT_S = 3.0
+#: While a stream is without a leader its requests are lost: what is asked again anyway is asked
+#: again soon, or a leader that is back is not noticed.
+SHORT_TIMEOUT_S = 1.0
 _RETRY_S = 0.1
 _NS = 1_000_000_000
 
@@ -71,7 +74,13 @@ class Stored(NamedTuple):
     forged: bool
 
 
-async def request(inbox: Inbox, what: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+async def request(
+    inbox: Inbox,
+    what: str,
+    body: dict[str, Any] | None = None,
+    *,
+    timeout_s: float = _REQUEST_TIMEOUT_S,
+) -> dict[str, Any]:
     """One request to the server's JetStream interface.
 
     Raises
@@ -82,7 +91,7 @@ async def request(inbox: Inbox, what: str, body: dict[str, Any] | None = None) -
         There is no answer.
     """
     payload = json.dumps(body).encode() if body is not None else b""
-    answer = await inbox.ask(f"$JS.API.{what}", payload, timeout_s=_REQUEST_TIMEOUT_S)
+    answer = await inbox.ask(f"$JS.API.{what}", payload, timeout_s=timeout_s)
     content: dict[str, Any] = json.loads(answer)
     if "error" in content:
         raise ApiError(what, content["error"])
@@ -137,7 +146,8 @@ async def pull(
 
 
 async def _check_reaches(inbox: Inbox, stream: str, after: int) -> None:
-    last = (await request(inbox, f"STREAM.INFO.{stream}"))["state"]["last_seq"]
+    info = await request(inbox, f"STREAM.INFO.{stream}", timeout_s=SHORT_TIMEOUT_S)
+    last = info["state"]["last_seq"]
     if last < after:
         raise DamagedStreamError(
             f"stream {stream} ends with record {last}, but {after} was read from it before: "

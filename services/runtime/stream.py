@@ -33,6 +33,7 @@ DEFAULT_MAX_BYTES = 4 << 30
 NOBODY = "nobody"
 
 _NS = 1_000_000_000
+_STREAM_PREFIX = "GAVEL_"
 #: What a record begins with when it has neither sequence nor stamp.
 _UNPLACED = b'{"seq":0,"at":0.0,'
 
@@ -53,7 +54,12 @@ def stream_name(cluster: str) -> str:
     UnsafeNameError
         The cluster's name cannot stand in a subject.
     """
-    return f"GAVEL_{_safe(cluster, 'cluster')}"
+    return f"{_STREAM_PREFIX}{_safe(cluster, 'cluster')}"
+
+
+def cluster_of(name: str) -> str:
+    """The cluster whose log a stream holds; empty if it is none of ours."""
+    return name.removeprefix(_STREAM_PREFIX) if name.startswith(_STREAM_PREFIX) else ""
 
 
 def prefix(cluster: str) -> str:

@@ -18,8 +18,12 @@ class Wire:
         self._writers: set[asyncio.StreamWriter] = set()
 
     def hold_answers(self) -> None:
-        """What clients send arrives; what the server says does not, until the wire is cut."""
+        """What clients send arrives; what the server says does not, for now."""
         self._answers_pass.clear()
+
+    def let_pass(self) -> None:
+        """What was held up arrives, late."""
+        self._answers_pass.set()
 
     def cut(self) -> None:
         """End all connections, with what was held up; new ones pass freely."""

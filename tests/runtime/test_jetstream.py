@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
-import subprocess
 from collections.abc import Coroutine, Sized
 from functools import partial
 from pathlib import Path
@@ -25,7 +23,7 @@ from schemas.events import (
 from schemas.record import Draft, Record
 from services.runtime import stream
 from services.runtime.actor import Writer
-from services.runtime.embedded import EmbeddedServer, find_binary
+from services.runtime.embedded import EmbeddedServer
 from services.runtime.jetstream import JetStreamLog
 from services.runtime.live_log import LogFullError, LogUnavailableError, RecordTooLargeError
 from services.runtime.log import LogClosedError, StaleEpochError
@@ -172,6 +170,29 @@ def test_a_lost_answer_is_no_second_record(kind: str) -> None:
             assert await appending == 2
             assert await log.append(draft) is None
             assert [record.record_id for record in await everything(other)][1:] == [draft.record_id]
+            await log.close()
+
+    run(main())
+
+
+def test_a_term_begins_before_its_election_is_answered() -> None:
+    """A start may be read before the answer to it comes: what is then appended is stored too."""
+
+    async def main() -> None:
+        cluster = new_cluster()
+        async with connected(cluster) as other, wire_to(shared_server().url) as wire:
+            log = await JetStreamLog.connect(wire.url, cluster, max_bytes=MAX_BYTES)
+            await log.append(elected(1))
+            wire.hold_answers()
+            electing = asyncio.create_task(log.append(elected(2)))
+            async for record, _ in other.follow():
+                if record.seq == 2:
+                    break
+            beginning = asyncio.create_task(log.append(fired(2, 2)))
+            await asyncio.sleep(0)  # it has found the fence that it knows to be too old
+            wire.let_pass()
+            assert await electing == 2
+            assert await beginning == 3
             await log.close()
 
     run(main())
@@ -359,111 +380,6 @@ def test_what_is_no_record_keeps_its_place_and_is_counted() -> None:
             malformed = UnknownEvent(unknown_kind="malformed")
             assert events == [malformed, malformed, malformed, good.event]
             assert log.malformed == 3
-
-    run(main())
-
-
-# --- connecting ----------------------------------------------------------------------------------
-
-
-def test_a_server_that_is_not_there_is_named() -> None:
-    """Without an answer, connecting ends in time, with the address and what to do."""
-
-    async def main() -> None:
-        with pytest.raises(LogUnavailableError, match=r"no log at nats://127\.0\.0\.1:1: .*start"):
-            await JetStreamLog.connect("nats://127.0.0.1:1", "lab", connect_timeout_s=0.5)
-
-    run(main())
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--user", "u", "--pass", "p", "-js"], "Authorization"),
-        ([], "has no JetStream"),
-    ],
-)
-def test_a_server_that_is_of_no_use_is_named(
-    tmp_path: Path, flags: list[str], message: str
-) -> None:
-    """One that lets us not in, or keeps nothing."""
-    server = subprocess.Popen(
-        [
-            str(find_binary()),
-            *("-a", "127.0.0.1", "-p", "-1", "--ports_file_dir"),
-            str(tmp_path),
-            *flags,
-        ]
-        + (["-sd", str(tmp_path)] if "-js" in flags else []),
-        stderr=subprocess.DEVNULL,
-    )
-    ports = tmp_path / f"nats-server_{server.pid}.ports"
-
-    async def main() -> None:
-        await true(lambda: ports.exists() and ports.read_text().endswith("}"))
-        url = json.loads(ports.read_text())["nats"][0]
-        with pytest.raises(Exception, match=message):
-            await JetStreamLog.connect(url, "lab", connect_timeout_s=2.0)
-
-    try:
-        run(main())
-    finally:
-        server.terminate()
-        server.wait()
-
-
-@pytest.mark.parametrize("synced", [True, False])
-def test_a_server_that_does_not_sync_is_warned_of(tmp_path: Path, *, synced: bool) -> None:
-    """The warning says what may be lost, and what to set; the embedded server needs none."""
-    (tmp_path / "server.conf").write_text(
-        f'port: -1\nhost: 127.0.0.1\nhttp: "127.0.0.1:-1"\nports_file_dir: "{tmp_path}"\n'
-        f'jetstream {{ store_dir: "{tmp_path}"{", sync_interval: always" if synced else ""} }}\n'
-    )
-    server = subprocess.Popen(
-        [find_binary(), "-c", tmp_path / "server.conf"], stderr=subprocess.DEVNULL
-    )
-    ports = tmp_path / f"nats-server_{server.pid}.ports"
-
-    async def main() -> None:
-        await true(lambda: ports.exists() and ports.read_text().endswith("}"))
-        urls = json.loads(ports.read_text())
-        log = await JetStreamLog.connect(
-            urls["nats"][0], "lab", max_bytes=MAX_BYTES, monitor_url=urls["monitoring"][0]
-        )
-        assert ["sync_interval: always" in warning for warning in log.warnings] == (
-            [] if synced else [True]
-        )
-        await log.close()
-
-    try:
-        run(main())
-    finally:
-        server.terminate()
-        server.wait()
-
-
-def test_monitoring_that_does_not_answer_is_no_obstacle() -> None:
-    """It is said that the question is open; the log is there all the same."""
-
-    async def main() -> None:
-        url = "http://127.0.0.1:1"
-        async with connected(new_cluster(), monitor_url=url) as log:
-            assert [url in warning for warning in log.warnings] == [True]
-            assert await log.append(cancel("client.a", 0)) == 1
-
-    run(main())
-
-
-def test_a_stream_of_another_layout_is_refused() -> None:
-    """A release does not guess at what another has written."""
-
-    async def main() -> None:
-        cluster = new_cluster()
-        async with connected(cluster) as log:
-            theirs = stream.settings(cluster, MAX_BYTES, 1) | {"metadata": {"gavel.layout": "7"}}
-            await request(log.inbox, f"STREAM.UPDATE.{log.name}", theirs)
-            with pytest.raises(stream.UnfitStreamError, match=r"layout 7.* reads layout 1"):
-                await JetStreamLog.connect(shared_server().url, cluster)
 
     run(main())
 
