@@ -13,7 +13,7 @@ from replay.options import InputError, OptionError, one_of
 if TYPE_CHECKING:
     from replay.travel.journey import Journey, Source
 
-_LIVE = "nats://"
+_LIVE = ("nats://", "tls://")
 _MECHANISM = "mechanism"
 
 _Log = Annotated[
@@ -121,10 +121,10 @@ def _source(log: str, cluster_name: str, *, may_index: bool) -> Source:
     if not log.startswith(_LIVE):
         path = Path(log)
         if cluster_name:
-            raise OptionError("--cluster-name", cluster_name, f"it only with {_LIVE}HOST:PORT")
+            raise OptionError("--cluster-name", cluster_name, f"it only with {_LIVE[0]}HOST:PORT")
         if not path.is_file():
             why = "it is no ordinary file" if path.exists() else "there is no file"
-            raise InputError(f"{log}: expected a log file, or {_LIVE}HOST:PORT; {why}")
+            raise InputError(f"{log}: expected a log file, or {_LIVE[0]}HOST:PORT; {why}")
         return LogFile(path, may_index=may_index)
     from replay.live.actions import records_now  # noqa: PLC0415 - the network takes a while to load
 

@@ -10,10 +10,12 @@ from pathlib import Path
 import msgspec
 
 from replay.live.picture import Picture
+from replay.options import one_of
 from schemas.events import AnyEvent
 from schemas.record import Draft, Record, digest_of
 from services.runtime import config
 from services.runtime.config import Settings
+from services.runtime.connection import NoSuchClusterError
 from services.runtime.file_log import FileLog
 from services.runtime.jetstream import JetStreamLog
 from services.runtime.live_log import LogUnavailableError
@@ -74,18 +76,23 @@ def start_of(pid: int) -> str | None:
 
 
 @asynccontextmanager
-async def connected(nats: str = "", cluster: str = "") -> AsyncGenerator[JetStreamLog, None]:
+async def connected(
+    nats: str = "", cluster: str = "", *, make: bool = False
+) -> AsyncGenerator[JetStreamLog, None]:
     """The log of the cluster that is meant.
 
     Parameters
     ----------
     nats : URLs, or empty: what ``gavel up`` runs, else the settings in the environment
     cluster : its name, or empty
+    make : whether its log is made if there is none
 
     Raises
     ------
     LiveError
-        No cluster answers.
+        No cluster answers, or there is none yet.
+    OptionError
+        There are clusters, and none of that name.
     LogError, ConfigError
         It is not one that can be used, or the settings are wrong.
     """
@@ -103,12 +110,19 @@ async def connected(nats: str = "", cluster: str = "") -> AsyncGenerator[JetStre
             name="cli",
             credentials=credentials(settings),
             max_bytes=settings.max_bytes,
+            make=make,
             connect_timeout_s=_CONNECT_S,
             patience_s=_PATIENCE_S,
         )
     except LogUnavailableError as error:
         hint = "" if own or nats else "; `gavel up` starts a cluster on this machine"
         raise LiveError(f"{error}{hint}") from None
+    except NoSuchClusterError as error:
+        if error.known:
+            one_of("--cluster-name" if cluster else "log.cluster", name, error.known)
+        raise LiveError(
+            f"{error}, at {','.join(servers)}; `gavel up` or a mechanism service begins one"
+        ) from None
     try:
         yield log
     finally:

@@ -153,7 +153,7 @@ async def running(
     with EmbeddedServer(options.home / "nats") as server:
         pid = os.getpid()
         up = Up(pid=pid, url=server.url, cluster="main", started=start_of(pid) or "")
-        async with connected(server.url, up.cluster) as log:
+        async with connected(server.url, up.cluster, make=True) as log:
             await configure(log, options, table)
         try:
             async with _services(up, options) as keepers:

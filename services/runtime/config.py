@@ -30,13 +30,17 @@ class ConfigError(Exception):
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the cluster's log is."""
 
-    #: URLs of the servers of one NATS cluster.
+    #: URLs of the servers of one NATS cluster; at ``tls://`` nothing is said in the clear.
     servers: tuple[str, ...] = ("nats://127.0.0.1:4222",)
     #: Name of the Gavel cluster; one server can hold the logs of several.
     cluster: str = "main"
     user: str = ""
     password_file: str = ""
     nkeys_seed_file: str = ""
+    #: PEM of the CA that signed the servers' certificates; by default those the machine trusts.
+    ca_file: str = ""
+    #: PEM of a certificate of ours and its key, for servers that ask for one.
+    certificate_file: str = ""
     #: Of one server's monitoring (``http://127.0.0.1:8222``), to be asked at the start whether it
     #: syncs each write. Empty: it is not known, and nothing is said.
     monitor_url: str = ""

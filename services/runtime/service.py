@@ -11,8 +11,9 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+import ssl
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,27 +110,42 @@ def main(name: str, wire: Wire, arguments: Sequence[str] | None = None) -> int:
     return OK
 
 
-def credentials(settings: LogSettings) -> dict[str, str]:
+def credentials(settings: LogSettings) -> dict[str, Any]:
     """How to be let in, as the client library takes it.
 
     Raises
     ------
     ConfigError
-        The password's file cannot be read.
+        A file cannot be read, or is not what it must be.
     """
-    found: dict[str, str] = {}
+    found: dict[str, Any] = {}
     if settings.user:
         found["user"] = settings.user
     if settings.password_file:
-        try:
+        with _of_file("log.password_file", settings.password_file):
             found["password"] = Path(settings.password_file).read_text().strip()
-        except OSError as error:
-            raise ConfigError(
-                f"log.password_file: {settings.password_file}: {error.strerror}"
-            ) from None
     if settings.nkeys_seed_file:
         found["nkeys_seed"] = settings.nkeys_seed_file
+    if settings.ca_file or settings.certificate_file:
+        with _of_file("log.ca_file", settings.ca_file):
+            found["tls"] = ssl.create_default_context(cafile=settings.ca_file or None)
+        if settings.certificate_file:
+            with _of_file("log.certificate_file", settings.certificate_file):
+                found["tls"].load_cert_chain(settings.certificate_file)
     return found
+
+
+@contextmanager
+def _of_file(key: str, path: str) -> Iterator[None]:
+    """Name the setting and the file of what goes wrong."""
+    try:
+        yield
+    except ssl.SSLError as error:
+        raise ConfigError(
+            f"{key}: {path}: not PEM as it must be ({error.reason or error})"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{key}: {path}: {error.strerror}") from None
 
 
 async def connect(
