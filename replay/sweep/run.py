@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import joblib
@@ -17,6 +18,9 @@ from replay.options import InputError
 from replay.request import Request
 from replay.sweep.cell import Row, key_of, run_cell
 from replay.sweep.store import Results
+
+#: Cells a processor is given at once where nothing comes back before all are done.
+_PORTION = 4
 
 
 @dataclass(frozen=True)
@@ -49,12 +53,25 @@ def run(sweep: Sweep, processes: int = -1, tell: Callable[[Row], None] = lambda 
     processes : cells at a time; -1: as many as there are processors
     """
     calls = (joblib.delayed(run_cell)(request, key) for key, request in sweep.left.items())
-    # One cell at a time: they are long, and each is to be kept as soon as it is done.
-    settings: dict[str, Any] = {"return_as": "generator_unordered", "batch_size": 1}
-    rows: Any = joblib.Parallel(n_jobs=processes, **settings)(calls)
-    for row in rows:
+    for row in _carried(calls, processes):
         sweep.results.add(row)
         tell(row)
+
+
+def _carried(calls: Iterator[Any], processes: int) -> Iterator[Row]:
+    """Rows as they come in."""
+    # One cell at a time: they are long.
+    settings: dict[str, Any] = {"n_jobs": processes, "batch_size": 1}
+    backend: Any = joblib.parallel.get_active_backend()[0]
+    if backend.supports_return_generator:
+        rows: Any = joblib.Parallel(return_as="generator_unordered", **settings)(calls)
+        yield from rows
+        return
+    # Ray's gives nothing back until it has all that it was given, so it is given a few.
+    portion = _PORTION * joblib.effective_n_jobs(processes)
+    while some := list(islice(calls, portion)):
+        rows = joblib.Parallel(**settings)(some)
+        yield from rows
 
 
 @contextmanager
@@ -78,10 +95,12 @@ def carried_by(where: str) -> Iterator[None]:
                 yield
             return
         if where == "ray":
+            import ray  # noqa: PLC0415 - as above
             from ray.util.joblib import register_ray  # noqa: PLC0415 - as above
 
             register_ray()
-            with joblib.parallel_config(backend="ray"):
+            # The cluster that the environment names, or one for this sweep, on this machine.
+            with ray.init(), joblib.parallel_config(backend="ray"):
                 yield
             return
     except ModuleNotFoundError as error:

@@ -7,8 +7,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import joblib
 import polars as pl
 import pytest
+from joblib._parallel_backends import SequentialBackend
 from typer.testing import CliRunner
 
 from replay.cli.__main__ import app
@@ -159,6 +161,29 @@ def test_processes_change_nothing(tmp_path: Path) -> None:
         for each in rows
     )
     assert one == two
+
+
+def test_a_carrier_that_gives_back_all_at_once_is_given_a_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As is Ray's: what it has done is kept first, so that Ctrl-C loses no more than a few."""
+    monkeypatch.setattr(SequentialBackend, "supports_return_generator", False)
+    requests = [replace(_SMALL, seed=seed) for seed in range(6)]
+    planned = plan(iter(requests), Results(tmp_path))
+    seen: list[Row] = []
+
+    def press(row: Row) -> None:
+        seen.append(row)
+        if len(seen) == 5:
+            raise KeyboardInterrupt
+
+    with joblib.parallel_config(backend="sequential"):
+        with pytest.raises(KeyboardInterrupt):
+            run(planned, 1, press)
+        left = plan(iter(requests), Results(tmp_path))
+        assert list(left.left.values()) == requests[5:]
+        run(left, 1, seen.append)
+    assert [row["seed"] for row in seen] == list(range(6))
 
 
 def test_a_sweep_that_is_stopped_goes_on(tmp_path: Path) -> None:
