@@ -91,7 +91,11 @@ def carried_by(where: str) -> Iterator[None]:
         if name == "dask" and address:
             from distributed import Client  # noqa: PLC0415 - only where it is asked for
 
-            with Client(address), joblib.parallel_config(backend="dask"):
+            try:
+                client = Client(address)
+            except ValueError as error:
+                raise CarrierError(f"--on is {where!r}: {error}") from None
+            with client, joblib.parallel_config(backend="dask"):
                 yield
             return
         if where == "ray":
