@@ -177,9 +177,8 @@ class EstimatorCore:
     def _learn(self, job: JobEstimate) -> Sequence[Decision]:
         """Let the job run on what jobs make on average, and ask for profiles of it."""
         spec, config = job.spec, self._config
-        typical = self._references.typical(spec.scale_factor)
-        ignorant = dict.fromkeys(self._worker_types, 1.0)
-        job.believe(spec.declared_throughputs or typical or ignorant, "provisional")
+        typical = self._references.typical(spec.scale_factor, self._worker_types)
+        job.believe(spec.declared_throughputs or typical, "provisional")
         job.confidence = 0.0
         provisional = job.publish({}, config.estimate_tolerance)
         references = self._references.rows(spec.scale_factor)

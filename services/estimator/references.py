@@ -146,14 +146,22 @@ class References:
         keys = sorted(key for key in self._learned if key[1] == scale_factor)
         return tuple(self._row(key, self.alone) for key in keys)
 
-    def typical(self, scale_factor: int) -> dict[str, float]:
-        """Geometric mean of the isolated steps/s of the classes that run there, by worker type."""
+    def typical(self, scale_factor: int, worker_types: Iterable[str]) -> dict[str, float]:
+        """Geometric mean of the isolated steps/s of the classes that run there, by worker type.
+
+        Of these types, one that no class was ever measured on is taken to be like the others are
+        on average: that nothing is known of it does not mean that nothing runs there.
+        """
         logs: dict[str, list[float]] = {}
         for row in self.rows(scale_factor):
             for cell in row.alone:
+                of_type = logs.setdefault(cell.worker_type, [])
                 if cell.steps_per_s > 0:
-                    logs.setdefault(cell.worker_type, []).append(math.log(cell.steps_per_s))
-        return {t: math.exp(math.fsum(each) / len(each)) for t, each in sorted(logs.items())}
+                    of_type.append(math.log(cell.steps_per_s))
+        means = {t: math.fsum(each) / len(each) for t, each in sorted(logs.items()) if each}
+        average = math.fsum(means.values()) / len(means) if means else 0.0
+        means |= {t: average for t in worker_types if t not in logs or not means}
+        return {t: math.exp(mean) for t, mean in means.items()}
 
     def _row(self, key: ClassKey, others: Collection[ClassKey]) -> ThroughputRow:
         """The class, and what is known of it beside others."""

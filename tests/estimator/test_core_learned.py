@@ -142,6 +142,16 @@ def test_without_workers_an_unknown_job_waits() -> None:
     assert {cell.worker_type for cell in request.cells} == {"v100"}
 
 
+def test_a_type_that_no_table_has_is_tried_like_any_other() -> None:
+    """Before anything is measured there, nothing says that the job cannot run on it."""
+    play = Play(LEARNED, IMPORTED, worker("b200"), submitted())
+    (provisional,) = estimates(play.said)
+    assert rates(provisional)["b200"] > 0
+    (request,) = (each for each in play.said if isinstance(each, ProfileRequested))
+    (found,) = estimates(play.profile(request, lambda _cell: (40.0, 0.0)))
+    assert rates(found)["b200"] == pytest.approx(40.0, rel=0.02)
+
+
 def test_without_references_a_job_is_what_it_is_measured_to_be() -> None:
     """Profiled alone on each type; there is nothing to match it with."""
     play = Play(LEARNED, *WORKERS)
