@@ -19,7 +19,7 @@ from schemas.domain import Entity
 
 #: More than any cluster has; a larger count is a slip.
 MAX_WORKERS = 1_000_000
-#: Three centuries: longer than anything that is waited for.
+#: Three centuries in seconds: longer than anything that is waited for.
 MAX_S = 1e10
 #: Names that a message lists.
 _LISTED = 30
@@ -152,8 +152,8 @@ def checkpoint_seconds(option: str, text: str, round_s: float) -> tuple[float, f
     return load_s, save_s
 
 
-def seconds(option: str, value: float, *, zero: bool = False) -> float:
-    """Check that a number of seconds is finite and above 0 (or ``zero``).
+def positive(option: str, value: float, unit: str = "seconds", *, zero: bool = False) -> float:
+    """Check that a number is finite and above 0 (or ``zero``).
 
     Raises
     ------
@@ -161,7 +161,7 @@ def seconds(option: str, value: float, *, zero: bool = False) -> float:
         It is not.
     """
     if not (0 < value <= MAX_S or (zero and value == 0)):
-        expected = f"seconds {'from' if zero else 'above'} 0, at most {MAX_S:g}"
+        expected = f"{unit} {'from' if zero else 'above'} 0, at most {MAX_S:g}"
         raise OptionError(option, value, expected)
     return value
 

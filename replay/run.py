@@ -230,7 +230,7 @@ def _config(request: Request, prices: Mapping[str, float]) -> ClusterConfigured:
     entities = options.entities("--entities", request.entities) if request.entities else ()
     resolve(request.policy, parameters)
     options.one_of("--mode", request.mode, MODES)
-    round_s = options.seconds("--round", request.round)
+    round_s = options.positive("--round", request.round)
     if request.mode == "paper":
         config = paper_mode(request.policy, round_s, request.seed)
     else:
@@ -274,7 +274,7 @@ def _trace(request: Request, table: ThroughputTable) -> Trace:
     if num_jobs < 1:
         raise OptionError("--jobs", num_jobs, "1 or more")
     gap_s = MEAN_GAP_S if request.mean_gap is None else request.mean_gap
-    options.seconds("--mean-gap", gap_s, zero=True)
+    options.positive("--mean-gap", gap_s, zero=True)
     jobs = generate(
         num_jobs,
         gap_s,
@@ -300,7 +300,7 @@ def _injected(request: Request, trace: Trace, table: ThroughputTable) -> Trace:
     """The trace with what is injected into it."""
     if request.inject is None:
         return trace
-    options.seconds("--inject-at", request.inject_at, zero=True)
+    options.positive("--inject-at", request.inject_at, zero=True)
     other = read(request.inject, replace(_reading(request), format=""), table)
     return injected(trace, other, request.inject_at)
 

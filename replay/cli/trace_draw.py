@@ -54,7 +54,7 @@ def _workload(request: Request, table: ThroughputTable) -> Workload:
     lognormal, durations_s = _durations(request, table)
     return Workload(
         num_jobs=request.jobs,
-        mean_gap_s=options.seconds("--mean-gap", request.mean_gap, zero=True),
+        mean_gap_s=options.positive("--mean-gap", request.mean_gap, zero=True),
         seed=request.seed,
         reference_type=request.reference_type,
         burst=burst,
@@ -132,7 +132,7 @@ def _regimes(texts: Sequence[str]) -> tuple[Regime, ...]:
 def _churn(request: Request, table: ThroughputTable, last_arrival_s: float) -> list[TimedEvent]:
     asked = Churn(
         up_s=request.up_hours * _HOUR_S,
-        away_s=options.seconds("--away-hours", request.away_hours * _HOUR_S),
+        away_s=options.positive("--away-hours", request.away_hours, "hours") * _HOUR_S,
         leaving=request.leaving,
         joining=request.joining,
         seed=request.seed,
@@ -141,7 +141,7 @@ def _churn(request: Request, table: ThroughputTable, last_arrival_s: float) -> l
         return []
     horizon_s = 2.0 * last_arrival_s
     if request.horizon_hours is not None:
-        horizon_s = options.seconds("--horizon-hours", request.horizon_hours * _HOUR_S)
+        horizon_s = _HOUR_S * options.positive("--horizon-hours", request.horizon_hours, "hours")
     elif horizon_s == 0:
         raise OptionError("--horizon-hours", "", "hours, as all jobs arrive at once")
     cluster = cluster_of(request.cluster, table)

@@ -61,7 +61,7 @@ def convert(
             raise OptionError("--load", moved.load, "a part of the cluster, above 0: 0.7")
         trace = at_load(trace, moved.load, table, cluster)
     if moved.stretch is not None:
-        trace = scaled(trace, options.seconds("--stretch", moved.stretch, zero=True))
+        trace = scaled(trace, options.positive("--stretch", moved.stretch, "times", zero=True))
     write(trace, out)
     if json:
         told = {**account(as_read), "written": trace.kept}
@@ -101,7 +101,7 @@ def inject(
     if file == into:
         raise OptionError("--into", str(into), "another trace than the one that is injected")
     _check_out(out, file, into, force=force)
-    options.seconds("--at", at_s, zero=True)
+    options.positive("--at", at_s, zero=True)
     table = table_of(reading.throughputs)
     # The format that is named is that of the file.
     trace = read(into, replace(reading, format=""), table)

@@ -15,7 +15,7 @@ from replay.live.actions import OK, with_log
 from replay.live.jobs import cannot_run, check_environment
 from replay.live.picture import Picture
 from replay.live.place import LiveError, append
-from replay.options import OptionError, seconds
+from replay.options import OptionError, positive
 from replay.traces.change import cancelling, renamed
 from replay.traces.reader import Trace
 from replay.traces.rows import TimedEvent
@@ -58,8 +58,8 @@ def inject(request: Request, nats: str, cluster: str, *, json: bool) -> int:
     KeyboardInterrupt
         Ctrl-C; the same command goes on where it was.
     """
-    seconds("--at", request.at_s, zero=True)
-    seconds("--speed", request.speed)
+    positive("--at", request.at_s, zero=True)
+    positive("--speed", request.speed, "times")
     trace = renamed(request.trace, request.prefix)
     arrivals_s = [job.arrival_s for job in trace.jobs]
     jobs = [_live(job, commands=request.commands) for job in trace.jobs]

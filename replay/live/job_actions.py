@@ -18,7 +18,7 @@ from replay.live.actions import FAILED, OK, look_now, tell, with_log
 from replay.live.jobs import cannot_run, job_of
 from replay.live.picture import COMPLETED, ENDED, JobLine, Picture
 from replay.live.place import LiveError, append, home, look, record_of
-from replay.options import one_of, seconds
+from replay.options import one_of, positive
 from schemas.domain import JobSpec
 from schemas.events import CancelRequested, JobSubmitted
 from services.runtime.jetstream import JetStreamLog
@@ -124,7 +124,7 @@ def cancel(job_id: str, nats: str, cluster: str, *, json: bool) -> int:
 def wait(job_id: str, timeout_s: float | None, nats: str, cluster: str, *, json: bool) -> int:
     """See ``commands.wait``."""
     if timeout_s is not None:
-        seconds("--timeout", timeout_s, zero=True)
+        positive("--timeout", timeout_s, zero=True)
 
     async def work(log: JetStreamLog) -> JobLine | None:
         _known(await look(log), job_id)
