@@ -15,7 +15,7 @@ from schemas.events import AnyEvent
 from schemas.record import Draft, Record, digest_of
 from services.runtime import config
 from services.runtime.config import Settings
-from services.runtime.connection import NoSuchClusterError
+from services.runtime.connection import NoSuchClusterError, shown
 from services.runtime.file_log import FileLog
 from services.runtime.jetstream import JetStreamLog
 from services.runtime.live_log import LogUnavailableError
@@ -121,7 +121,7 @@ async def connected(
         if error.known:
             one_of("--cluster-name" if cluster else "log.cluster", name, error.known)
         raise LiveError(
-            f"{error}, at {','.join(servers)}; `gavel up` or a mechanism service begins one"
+            f"{error}, at {shown(servers)}; `gavel up` or a mechanism service begins one"
         ) from None
     try:
         yield log

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import nats.errors
@@ -26,6 +28,9 @@ OPTIONS: Mapping[str, Any] = {
 #: The names are a help to who mistyped one; a user who may not see them gets no answer.
 _NAMES_TIMEOUT_S = 1.0
 _NO_SUCH_STREAM = 10059
+
+# Whenever a server ends a TLS connection, asyncio warns of how the library has set it up.
+logging.getLogger("asyncio").addFilter(lambda line: "eof_received" not in str(line.msg))
 
 
 class UnfitServerError(LogError):
@@ -57,6 +62,11 @@ class LogClient(Client):  # type: ignore[misc] # the library is untyped
             raise nats.errors.Error(f"{uri.hostname}:{uri.port} speaks no TLS")
         command: bytes = super()._connect_command()
         return command
+
+
+def shown(servers: Sequence[str]) -> str:
+    """The servers' URLs, without a password that one may have."""
+    return re.sub(r"//[^/,]*@", "//", ",".join(servers))
 
 
 def advice(error: Exception | None) -> str:

@@ -399,10 +399,11 @@ class JetStreamLog:
         credentials: Mapping[str, Any],
         timeout_s: float,
     ) -> None:
+        urls = [servers] if isinstance(servers, str) else list(servers)
         try:
             async with asyncio.timeout(timeout_s):
                 await self.client.connect(
-                    servers=servers if isinstance(servers, str) else list(servers),
+                    servers=urls,
                     name=name,
                     inbox_prefix=f"_INBOX_{name.replace('.', '_')}",
                     error_cb=self._on_error,
@@ -414,11 +415,13 @@ class JetStreamLog:
                 )
         except (TimeoutError, OSError, nats.errors.Error) as error:
             raise LogUnavailableError(
-                f"no log at {servers}: {self._trouble or error or 'no answer'}; "
+                f"no log at {connection.shown(urls)}: {self._trouble or error or 'no answer'}; "
                 f"{connection.advice(self.client.last_error)}"
             ) from None
         try:
-            check_version(f"nats-server {self.client.connected_server_version}", str(servers))
+            check_version(
+                f"nats-server {self.client.connected_server_version}", connection.shown(urls)
+            )
         except EmbeddedServerError as error:
             raise UnfitServerError(str(error)) from None
 

@@ -127,23 +127,24 @@ def credentials(settings: LogSettings) -> dict[str, Any]:
     if settings.nkeys_seed_file:
         found["nkeys_seed"] = settings.nkeys_seed_file
     if settings.ca_file or settings.certificate_file:
-        with _of_file("log.ca_file", settings.ca_file):
+        with _of_file("log.ca_file", settings.ca_file, "the certificate of a CA"):
             found["tls"] = ssl.create_default_context(cafile=settings.ca_file or None)
         if settings.certificate_file:
-            with _of_file("log.certificate_file", settings.certificate_file):
+            with _of_file(
+                "log.certificate_file", settings.certificate_file, "a certificate and its key"
+            ):
                 found["tls"].load_cert_chain(settings.certificate_file)
     return found
 
 
 @contextmanager
-def _of_file(key: str, path: str) -> Iterator[None]:
-    """Name the setting and the file of what goes wrong."""
+def _of_file(key: str, path: str, content: str = "text") -> Iterator[None]:
+    """Name the setting, the file, and what it must have, if that goes wrong."""
     try:
         yield
     except ssl.SSLError as error:
-        raise ConfigError(
-            f"{key}: {path}: not PEM as it must be ({error.reason or error})"
-        ) from None
+        why = error.reason or str(error)
+        raise ConfigError(f"{key}: {path} must have {content}, as PEM: {why}") from None
     except OSError as error:
         raise ConfigError(f"{key}: {path}: {error.strerror}") from None
 

@@ -31,6 +31,17 @@ def test_a_server_that_is_not_there_is_named() -> None:
     run(main())
 
 
+def test_a_password_in_a_url_is_not_shown() -> None:
+    """The server is named without it."""
+
+    async def main() -> None:
+        with pytest.raises(LogUnavailableError, match=r"no log at nats://127\.0\.0\.1:1: ") as said:
+            await JetStreamLog.connect("nats://u:pass@127.0.0.1:1", "lab", connect_timeout_s=0.5)
+        assert "ss@" not in str(said.value)
+
+    run(main())
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
