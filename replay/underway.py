@@ -27,6 +27,8 @@ class Holding:
     """Who holds workers, since when and (if nobody renews it) until when, by which priority."""
 
     lease: Lease
+    #: Those of its jobs that have not ended.
+    job_ids: tuple[str, ...]
     since_s: float
     until_s: float
     priority: float
@@ -86,23 +88,15 @@ class UnderWay:
     def holdings(self) -> list[Holding]:
         """Leases under which somebody runs, or is about to."""
         return [
-            Holding(out.lease, out.starts_at_s, self._ends[out.until_round], out.priority)
-            for lease_id, out in self._out.items()
+            Holding(out.lease, jobs, out.starts_at_s, self._ends[out.until_round], out.priority)
+            for out in self._out.values()
             # Of rounds that were over when the newest began, nothing but reports is to come.
-            if out.until_round in self._ends
-            and not out.revoked
-            and any((lease_id, task.job_id) not in self._over for task in out.lease.tasks)
+            if out.until_round in self._ends and not out.revoked and (jobs := self._of_lease(out))
         ]
 
     def of_job(self, job_id: str) -> Holding | None:
         """The lease under which a job runs, or is about to."""
-        mine = (
-            each
-            for each in self.holdings()
-            if any(task.job_id == job_id for task in each.lease.tasks)
-            and (each.lease.lease_id, job_id) not in self._over
-        )
-        return next(mine, None)
+        return next((each for each in self.holdings() if job_id in each.job_ids), None)
 
     def taken_over(self) -> TakenOver:
         """The cluster as it is now."""
@@ -118,6 +112,10 @@ class UnderWay:
             last_n=0 if self._whole_steps else self._last_seq,
         )
 
+    def _of_lease(self, out: _Out) -> tuple[str, ...]:
+        jobs = (task.job_id for task in out.lease.tasks)
+        return tuple(job_id for job_id in jobs if (out.lease.lease_id, job_id) not in self._over)
+
     def _running(self, out: _Out) -> Running:
         if out.since_s is not None:
             return Running(out.starts_at_s, out.since_s, dict(out.steps), tuple(out.ended))
@@ -128,6 +126,9 @@ class UnderWay:
         self._whole_steps = event.round_end == "last_task"
 
     def _plan(self, event: RoundScheduled, at: float) -> None:
+        if self._whole_steps:
+            # Such a round is planned when the one before is over: what it does not renew is gone.
+            self._out = {i: out for i, out in self._out.items() if i in event.renewed}
         running = {n: ends for n, ends in self._ends.items() if ends >= event.starts_at_s}
         self._ends = running | {event.round_id: event.ends_at_s}
         for lease_id, priority in zip(event.renewed, event.renewed_priorities, strict=True):
@@ -160,7 +161,9 @@ class UnderWay:
         over = [
             lease_id
             for lease_id, out in self._out.items()
-            if out.until_round <= event.round_id and out.lease.reporters[0] == event.reporter
+            if out.until_round <= event.round_id
+            and out.lease.reporters[0] == event.reporter
+            and not self._whole_steps
         ]
         for lease_id in over:
             for task in self._out.pop(lease_id).lease.tasks:

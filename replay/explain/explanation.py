@@ -14,8 +14,9 @@ from schemas.domain import UNCONSOLIDATED
 from schemas.events import AnyEvent, JobCompleted
 
 #: How far to look: records simulated times jobs that are there; and for each change that might
-#: help, how much further than without it.
-_AHEAD, _MORE = 50_000, 1.1
+#: help, how much further than without it, unless there was nothing further to see; and how far at
+#: least.
+_AHEAD, _MORE, _AT_LEAST = 50_000, 1.1, 10_000
 
 
 class Likely(msgspec.Struct, kw_only=True):
@@ -27,8 +28,10 @@ class Likely(msgspec.Struct, kw_only=True):
     ends_s: float | None = None
     #: How it ends: ``completed`` or otherwise; empty: not seen.
     outcome: str = ""
-    #: Where the simulation stopped, s: what was not seen comes later.
+    #: Where the simulation stopped, s: what was not seen comes later; or never, if nothing was left
+    #: to happen.
     seen_to_s: float = 0.0
+    is_over: bool = False
 
 
 class Explanation(msgspec.Struct, kw_only=True):
@@ -100,16 +103,23 @@ def explain(moment: Moment, history: JobHistory) -> Explanation:
         ends_s=seen.ends_s,
         outcome=_outcome(seen.ending),
         seen_to_s=seen.seen_to_s,
+        is_over=seen.is_over,
     )
     if found.status == "running":
-        found.likely.starts_s = seen.starts_s = None
+        found.likely.starts_s = None
     usable = {
         on.worker_type.removesuffix(UNCONSOLIDATED)
         for on in found.types
         if on.steps_per_s > 0 and on.registered
     }
     found.helps = what_helps(
-        moment, seen, sorted(usable), spec.scale_factor, at_most=int(_MORE * seen.looked_at)
+        moment,
+        seen,
+        sorted(usable),
+        spec.scale_factor,
+        # Who has a lease starts when that does.
+        of="start" if held is None else "end",
+        at_most=_AHEAD if seen.is_over else max(_AT_LEAST, int(_MORE * seen.looked_at)),
     )
     return found
 

@@ -7,7 +7,7 @@ the job starts, or ends. One change at a time shows what would make that sooner.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -38,8 +38,9 @@ class Future:
     starts_s: float | None = None
     ending: Ending | None = None
     ends_s: float | None = None
-    #: Where the simulation stopped, s.
+    #: Where the simulation stopped, s; and whether because nothing is left to happen.
     seen_to_s: float = 0.0
+    is_over: bool = False
     records: int = 0
 
     @property
@@ -51,7 +52,9 @@ class Future:
     def ranked(self, ranking: Ranking) -> None:
         """Take in how a plan was come to."""
         if self.ranking is None:
-            self.ranking = ranking
+            # The priorities' books go on being written.
+            keys = tuple(key.copy() for key in ranking.keys)
+            self.ranking = replace(ranking, keys=keys, priority=ranking.priority.copy())
 
     def take(self, record: Record) -> None:
         """Take in the next record."""
@@ -113,6 +116,7 @@ def future(
         return not to_the_end and seen.starts_s is not None
 
     onward.driver.run(until=enough)
+    seen.is_over = not enough()
     return seen
 
 
@@ -122,24 +126,32 @@ class Help(msgspec.Struct, frozen=True, kw_only=True):
     change: str
     #: ``start`` or ``end``: what would come earlier.
     of: str
-    #: By so much, s; None: not seen within what was simulated.
+    #: When that would be, log time, s; None: not within what was simulated.
+    at_s: float | None
+    #: By so much, s; None: one of the two was not seen.
     earlier_s: float | None
 
 
 def what_helps(
-    moment: Moment, before: Future, worker_types: Iterable[str], number: int, *, at_most: int
+    moment: Moment,
+    before: Future,
+    worker_types: Iterable[str],
+    number: int,
+    *,
+    of: str,
+    at_most: int,
 ) -> list[Help]:
     """For each type, what so many more workers of it would bring.
 
     Parameters
     ----------
     moment : from where
-    before : the job's future without them; of one that runs already, without ``starts_s``
+    before : the job's future without them
     worker_types : types to try
     number : workers more
+    of : see ``Help``
     at_most : how far to look for each
     """
-    of = "start" if before.ends_s is None or before.starts_s is not None else "end"
     found = []
     for worker_type in worker_types:
         after = future(
@@ -149,12 +161,10 @@ def what_helps(
             at_most=at_most,
             change=Change(cluster={worker_type: number}),
         )
-        was, now = (
+        was, at_s = (
             (before.starts_s, after.starts_s) if of == "start" else (before.ends_s, after.ends_s)
         )
-        # What was not seen to come comes later than all that was seen.
-        was = before.seen_to_s if was is None else was
         words = f"{'one' if number == 1 else number} more {worker_type}"
-        earlier_s = None if now is None else was - now
-        found.append(Help(change=words, of=of, earlier_s=earlier_s))
+        earlier_s = None if was is None or at_s is None else was - at_s
+        found.append(Help(change=words, of=of, at_s=at_s, earlier_s=earlier_s))
     return found

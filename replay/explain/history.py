@@ -6,10 +6,10 @@ steps further. What lies between two of them is waiting, and the log says for wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from schemas.domain import JobSpec, Lease, TaskProgress
+from schemas.domain import UNCONSOLIDATED, JobSpec, Lease, TaskProgress
 from schemas.events import (
     AllocationComputed,
     ClusterConfigured,
@@ -65,6 +65,8 @@ class Parting:
     how: str
     reason: str = ""
     not_before_s: float = 0.0
+    #: Failures in a row that it then had.
+    failures: int = 0
 
 
 @dataclass(slots=True)
@@ -92,6 +94,10 @@ class JobHistory:
     promised_s: dict[str, float] = field(default_factory=dict)
     #: Whether the newest allocation knows of it.
     is_allocated: bool = False
+    #: Of its newest lease: in which way workers are held, and X there when it was last planned;
+    #: None: no allocation knew of it, and it had an equal share.
+    way: str = ""
+    planned_share: float | None = 0.0
 
     def entitled_s(self, now: float) -> dict[str, float]:
         """{worker type: seconds that the policy has promised so far}."""
@@ -103,7 +109,7 @@ class JobHistory:
         return entitled
 
     def received_s(self) -> dict[str, float]:
-        """{worker type: seconds that it has held workers}."""
+        """{worker type: seconds that it has held workers}, as far as they were reported."""
         received: dict[str, float] = {}
         for stretch in self.stretches:
             received[stretch.way] = received.get(stretch.way, 0.0) + stretch.run_s
@@ -122,6 +128,11 @@ class _Out:
     is_ending: bool = False
 
 
+def share_on(worker_type: str, shares: Mapping[str, float]) -> float:
+    """X on a type, in both ways to hold it."""
+    return sum(shares.get(way, 0.0) for way in (worker_type, worker_type + UNCONSOLIDATED))
+
+
 class Histories:
     """Folds records into the histories of some jobs, or of all.
 
@@ -134,7 +145,7 @@ class Histories:
         self.jobs: dict[str, JobHistory] = {}
         self._only = only
         self._servers = Servers()
-        self._whole_steps = False
+        self._whole_steps = self._new_jobs_wait = False
         #: {(job type, scale factor): its newest estimate}
         self._of_class: dict[tuple[str, int], ThroughputEstimated] = {}
         self._round_starts: dict[int, float] = {}
@@ -168,6 +179,7 @@ class Histories:
 
     def _configure(self, event: ClusterConfigured, at: float) -> None:
         self._whole_steps = event.round_end == "last_task"
+        self._new_jobs_wait = event.new_jobs == "wait"
 
     def _register(self, event: WorkerRegistered, at: float) -> None:
         self._servers.add(event)
@@ -209,7 +221,7 @@ class Histories:
         if history is None:
             return
         history.steps = event.steps
-        parting = Parting(at, "failed", event.reason, event.not_before_s)
+        parting = Parting(at, "failed", event.reason, event.not_before_s, event.attempt)
         history.partings.append(parting)
 
     def _allocate(self, event: AllocationComputed, at: float) -> None:
@@ -232,8 +244,8 @@ class Histories:
 
     # --- leases ----------------------------------------------------------------------------------
 
-    def _asked(self, lease: Lease) -> list[JobHistory]:
-        return [self.jobs[task.job_id] for task in lease.tasks if task.job_id in self.jobs]
+    def _asked(self, jobs: Iterable[str]) -> list[JobHistory]:
+        return [self.jobs[job_id] for job_id in sorted(jobs) if job_id in self.jobs]
 
     def _plan(self, event: RoundScheduled, at: float) -> None:
         starts = {n: s for n, s in self._round_starts.items() if n >= event.round_id - 2}
@@ -246,19 +258,32 @@ class Histories:
             if out is None:
                 continue
             out.is_ending = True
-            for history in self._asked(out.lease):
+            for history in self._asked(out.running):
                 if history.ended_s is None:
                     history.partings.append(Parting(event.starts_at_s, "preempted"))
         for lease in event.granted:
-            if self._asked(lease):
+            jobs = {task.job_id for task in lease.tasks}
+            if self._asked(jobs):
                 way = lease.worker_type if self._whole_steps else self._servers.way(lease)
-                jobs = {task.job_id for task in lease.tasks}
                 self._out[lease.lease_id] = _Out(lease, way, jobs)
+        self._keep_shares((*event.renewed, *(lease.lease_id for lease in event.granted)))
+
+    def _keep_shares(self, held: Iterable[str]) -> None:
+        """By which share its jobs were given a lease."""
+        for planned in (self._out[lease_id] for lease_id in held if lease_id in self._out):
+            for history in self._asked(planned.running):
+                history.way = planned.way
+                history.planned_share = self._share_on(planned.lease.worker_type, history)
+
+    def _share_on(self, worker_type: str, history: JobHistory) -> float | None:
+        if not (history.is_allocated or self._new_jobs_wait):
+            return None
+        return share_on(worker_type, history.shares)
 
     def _change(self, event: LeasesChanged, at: float) -> None:
         for lease_id in event.revoked:
             out = self._out.get(lease_id)
-            for history in self._asked(out.lease) if out is not None else ():
+            for history in self._asked(out.running) if out is not None else ():
                 if history.ended_s is None:
                     history.partings.append(Parting(at, "revoked", event.reason))
 

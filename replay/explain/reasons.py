@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import msgspec
 
 from replay.explain.foresee import Future
-from replay.explain.history import JobHistory
+from replay.explain.history import JobHistory, share_on
 from replay.explain.standing import OnType, away
 from replay.moment import Moment
+from replay.underway import Holding
 from replay.views import duration
 from schemas.domain import UNCONSOLIDATED
 from schemas.events import JobCancelled, JobCompleted, JobFailed, JobRejected
@@ -39,8 +40,8 @@ CODES = {
     "held.next-allocation": "it came after the newest allocation, and waits for the next",
     "wait.next-round": "it starts with the next round",
     "wait.gang": "it needs more workers at once than are left when its turn comes",
-    "wait.placement": "workers are idle, but not together on servers",
-    "wait.no-share": "the policy gives it no share: it runs on what others leave",
+    "wait.placement": "workers are left when its turn comes, but not together on servers",
+    "wait.no-share": "the policy gives it no share",
     "wait.behind": "others are owed more on every type that it may use",
     "note.bottlenecked": "it cannot be given more without taking from a job that has less",
     "note.all-its-time": "it is to have all of its time: it cannot use more",
@@ -52,6 +53,8 @@ CODES = {
     "note.away": "workers are lost, unreachable or drained",
     "note.estimate": "its throughput is a guess so far",
     "note.shared": "it shares its workers",
+    "note.equal-share": "no allocation knows of it yet: until then its share is an equal one",
+    "note.policy-fails": "the policy has no answer: what was in force stays",
 }
 
 #: An estimate below this is a guess.
@@ -118,16 +121,21 @@ def _running(case: Case) -> Iterator[Reason]:
     held = moment.under_way.of_job(history.spec.job_id)
     if held is None or held.since_s > moment.world.now:
         return
-    left = duration(held.until_s - moment.world.now)
-    where = f"{', '.join(held.lease.worker_ids)} for another {left} or longer"
-    worker_type = held.lease.worker_type
-    share = sum(history.shares.get(way, 0.0) for way in (worker_type, worker_type + UNCONSOLIDATED))
-    if share > 0:
-        text = f"on {where}, at priority {held.priority:g}; its share there is {share:.3f}"
-        yield Reason("running.entitled", text)
+    left = duration(max(0.0, held.until_s - moment.world.now))
+    where = f"on {', '.join(held.lease.worker_ids)} for another {left} or longer"
+    share = share_on(held.lease.worker_type, {on.worker_type: on.share for on in case.types})
+    planned = share if history.planned_share is None else history.planned_share
+    if planned > 0:
+        text = f"{where}, at priority {held.priority:g}; its share there is {share:.3f}"
+        before = "" if planned == share else f", and was {planned:.3f} when that was planned"
+        yield Reason("running.entitled", text + before)
     else:
-        yield Reason("running.filling", f"on {where}; it has no share there")
-    others = [t.job_id for t in held.lease.tasks if t.job_id != history.spec.job_id]
+        yield Reason("running.filling", f"{where}; it had no share there when that was planned")
+    yield from _shared(held, history.spec.job_id)
+
+
+def _shared(held: Holding, job_id: str) -> Iterator[Reason]:
+    others = [each for each in held.job_ids if each != job_id]
     if others:
         yield Reason("note.shared", f"with job {others[0]}")
 
@@ -142,19 +150,22 @@ def _held(case: Case) -> Iterator[Reason]:
         yield Reason("held.no-estimate", f"no throughput of {history.spec.job_type!r} is known yet")
     usable = [each for each in case.types if each.steps_per_s > 0 or history.estimate is None]
     if not any(each.workers >= history.spec.scale_factor for each in usable):
-        counts = ", ".join(f"{t.worker_type}: {t.workers} of {t.registered}" for t in usable)
+        of_type = {t.worker_type.removesuffix(UNCONSOLIDATED): t for t in usable}
+        counts = ", ".join(f"{name}: {t.workers} of {t.registered}" for name, t in of_type.items())
         asked = history.spec.scale_factor
         text = f"it needs {asked} at once; can be leased now: {counts or 'none of any type'}"
         yield Reason("held.no-workers", text)
-    last = history.partings[-1] if history.partings else None
-    if last is not None and last.not_before_s > world.now:
-        failed = sum(parting.how == "failed" for parting in history.partings)
+    failed = [parting for parting in history.partings if parting.how == "failed"]
+    if failed and failed[-1].not_before_s > world.now:
+        last = failed[-1]
         left = duration(last.not_before_s - world.now)
-        text = f"not for another {left}: {last.reason} (failure {failed}, at most "
+        text = f"not for another {left}: {last.reason} (failure {last.failures}, at most "
         yield Reason("held.back-off", f"{text}{history.spec.max_attempts} in a row)")
-    if world.failure is not None and not history.is_allocated:
+    if history.is_allocated or world.config.new_jobs != "wait":
+        return
+    if world.failure is not None:
         yield Reason("held.policy-fails", f"{world.failure.policy}: {world.failure.reason}")
-    elif not history.is_allocated and world.config.new_jobs == "wait":
+    else:
         yield Reason("held.next-allocation", "it is newer than the allocation in force")
 
 
@@ -171,54 +182,60 @@ def _wait(case: Case) -> Iterator[Reason]:
         wait = duration(max(0.0, starts_s - case.moment.world.now))
         text = f"in {wait} it {given} {where}, at priority {lease.priority:g}"
         yield Reason("wait.next-round", text)
+        if held is not None:
+            yield from _shared(held, case.history.spec.job_id)
         return
     usable = [each for each in case.types if each.steps_per_s > 0]
-    idle = [each for each in usable if each.left_idle]
-    for each in idle:
-        left = each.left_idle or 0
-        if left < needs:
-            text = f"the next round leaves {left} of {each.workers} {each.worker_type} idle"
-            yield Reason("wait.gang", f"{text}; it needs {needs} at once")
-        elif each.crowded:
-            text = f"{left} {each.worker_type} stay idle, but no {needs} of them on as few servers"
-            yield Reason("wait.placement", f"{text} as they could be")
     for each in usable:
-        if needs > 1 and _passed_over(each):
-            text = f"on {each.worker_type} job {' and '.join(each.last_served)} is served after it"
-            yield Reason(
-                "wait.gang", f"{text}: fewer than {needs} of {each.workers} are left for it"
-            )
+        yield from _no_room(each, needs)
     if usable and not any(each.share > 0 for each in case.types):
-        yield Reason("wait.no-share", "X is 0 on every type; those with X > 0 come first")
-    behind = [
-        _behind(each)
-        for each in usable
-        if each.priority is not None and not each.left_idle and not _passed_over(each)
-    ]
+        fills = case.moment.world.config.fill != "none"
+        then = "those with X > 0 come first" if fills else "only those with X > 0 run"
+        yield Reason("wait.no-share", f"X is 0 on every type; {then}")
+    behind = [_behind(each) for each in usable if each.left == 0]
     if behind:
         yield Reason("wait.behind", "; ".join(behind))
 
 
-def _passed_over(on: OnType) -> bool:
-    """Whether the next plan serves somebody on the type whose turn comes later."""
-    if on.served or on.priority is None or on.last_priority is None:
-        return False
-    return on.share > 0 and on.priority > on.last_priority
+def _no_room(on: OnType, needs: int) -> Iterator[Reason]:
+    """Workers are left when its turn comes, and are of no use to it."""
+    if not on.left:
+        return
+    if on.left_idle:
+        left = f"the next round leaves {on.left_idle} of {on.workers} {on.worker_type} idle"
+    else:
+        last = " and ".join(on.last_served)
+        left = f"{on.left} of {on.workers} {on.worker_type} are left when its turn comes"
+        left += f", before job {last}'s" if on.last_served else ""
+    if on.left < needs:
+        yield Reason("wait.gang", f"{left}; it needs {needs} at once")
+    elif on.crowded:
+        text = f"{left}, but no {needs} of them on as few servers as they could be"
+        yield Reason("wait.placement", text)
 
 
 def _behind(on: OnType) -> str:
+    claims = "1 claim comes" if on.before_it == 1 else f"{on.before_it} claims come"
     text = (
         f"on {on.worker_type} (workers: {on.workers}) its priority is {on.priority:g} and "
-        f"{on.before_it} claims come first"
+        f"{claims} first"
     )
     if on.last_priority is None:
         return text
-    return f"{text}; the last served, job {' and '.join(on.last_served)}, has {on.last_priority:g}"
+    equal = ", and goes first of equals" if on.last_priority == on.priority else ""
+    last = " and ".join(on.last_served)
+    return f"{text}; the last served, job {last}, has {on.last_priority:g}{equal}"
 
 
 def _of_the_policy(case: Case) -> Iterator[Reason]:
     history, solved = case.history, case.moment.world.allocation
     job_id = history.spec.job_id
+    failure, waits = case.moment.world.failure, case.moment.world.config.new_jobs == "wait"
+    if failure is not None and (history.is_allocated or not waits):
+        yield Reason("note.policy-fails", f"{failure.policy}: {failure.reason}")
+    shares = ", ".join(f"{on.worker_type}: {on.share:.3f}" for on in case.types if on.share > 0)
+    if shares and not history.is_allocated:
+        yield Reason("note.equal-share", shares)
     if solved is None:
         return
     total = sum(history.shares.values())
@@ -238,11 +255,14 @@ def _of_the_policy(case: Case) -> Iterator[Reason]:
 def _notes(case: Case) -> Iterator[Reason]:
     history, seen = case.history, case.seen
     world, spec = case.moment.world, history.spec
-    if spec.slo_s is not None and seen.ends_s is not None:
+    if spec.slo_s is not None:
         due_s = history.submitted_s + spec.slo_s
-        if seen.ends_s > due_s:
-            left, late = due_s - world.now, duration(seen.ends_s - due_s)
-            due = f"due in {duration(left)}" if left > 0 else f"due {duration(-left)} ago"
+        left = due_s - world.now
+        due = f"due in {duration(left)}" if left > 0 else f"due {duration(-left)} ago"
+        if seen.ends_s is None and (seen.is_over or seen.seen_to_s > due_s or left <= 0):
+            yield Reason("note.slo", f"{due}, and not seen to end")
+        elif seen.ends_s is not None and seen.ends_s > due_s:
+            late = duration(seen.ends_s - due_s)
             yield Reason("note.slo", f"{due}, and likely done {late} after that")
     if spec.allowed_worker_types:
         yield Reason(

@@ -65,6 +65,7 @@ def scan(log: Path, job_id: str, until_s: float = math.inf) -> tuple[JobHistory 
         if kind is None or at is None:
             continue
         if float(at[1]) > until_s:
+            world.now = until_s
             break
         is_asked = kind[1] in _ALWAYS or (
             kind[1] in _IF_NAMED

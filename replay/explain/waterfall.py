@@ -71,8 +71,10 @@ def waterfall(
 
 def _first_wait(history: JobHistory, parts: dict[str, float]) -> None:
     start_s = history.stretches[0].starts_s
-    known_s = min(start_s, history.estimated_s or history.submitted_s)
-    round_s = min(start_s, max(known_s, history.first_round_s or start_s))
+    # Known before it came, or (of time 0) not at all.
+    known_s = start_s if history.estimated_s is None else min(start_s, history.estimated_s)
+    first_s = start_s if history.first_round_s is None else history.first_round_s
+    round_s = min(start_s, max(known_s, first_s))
     parts["queue.estimate"] = max(0.0, known_s - history.submitted_s)
     parts["queue.round"] = round_s - max(known_s, history.submitted_s)
     parts["queue.workers"] = start_s - round_s

@@ -9,7 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from replay.explain.explanation import Explanation
+from replay.explain.explanation import Explanation, Likely
+from replay.explain.foresee import Help
 from replay.explain.reasons import CODES
 from replay.explain.standing import OnType
 from replay.explain.waterfall import PARTS
@@ -104,24 +105,33 @@ def _likely(found: Explanation) -> Iterator[Text]:
     if likely.starts_s is not None:
         where = ", ".join(likely.worker_ids)
         line.append(f"starts in {duration(likely.starts_s - found.at_s)} on {where}; ", "not bold")
-    elif found.status == "waiting":
-        line.append(
-            f"does not start within {duration(likely.seen_to_s - found.at_s)}; ", "not bold"
-        )
+    elif found.status == "waiting" and likely.ends_s is None:
+        line.append(_not_seen("start", likely, found.at_s), "not bold")
     if likely.ends_s is not None:
-        end = f"{likely.outcome} in {duration(likely.ends_s - found.at_s)}"
-    else:
-        end = f"not done within {duration(likely.seen_to_s - found.at_s)}, as far as was looked"
-    yield line.append(end, "not bold")
+        line.append(f"{likely.outcome} in {duration(likely.ends_s - found.at_s)}", "not bold")
+    elif likely.starts_s is not None or found.status == "running":
+        line.append(_not_seen("end", likely, found.at_s), "not bold")
+    yield line
     for each in found.helps:
         line = Text(f"  {each.change}: ", "bold")
-        if each.earlier_s is None or abs(each.earlier_s) < _NOTICED_S:
-            line.append(f"no other {each.of}", "not bold")
-        else:
-            way = "earlier" if each.earlier_s > 0 else "later"
-            verb = "starts" if each.of == "start" else "ends"
-            line.append(f"{verb} {duration(abs(each.earlier_s))} {way}", "not bold")
-        yield line
+        yield line.append(_helps(each, found.at_s), "not bold")
+
+
+def _not_seen(what: str, likely: Likely, at_s: float) -> str:
+    if likely.is_over:
+        return f"never {what}s"
+    return f"does not {what} within {duration(likely.seen_to_s - at_s)}, as far as was looked"
+
+
+def _helps(each: Help, at_s: float) -> str:
+    if each.at_s is None:
+        return f"not seen to {each.of}, as far as was looked"
+    if each.earlier_s is None:
+        return f"{each.of}s in {duration(each.at_s - at_s)}"
+    if abs(each.earlier_s) < _NOTICED_S:
+        return f"no other {each.of}"
+    way = "earlier" if each.earlier_s > 0 else "later"
+    return f"{each.of}s {duration(abs(each.earlier_s))} {way}"
 
 
 def _waterfall(found: Explanation) -> RenderableType:

@@ -7,17 +7,21 @@ from functools import cache
 
 import msgspec
 
+from replay.cluster import Failure
 from replay.explain.explanation import Explanation, explain
 from replay.explain.history import Histories
 from replay.explain.reasons import CODES
 from replay.modes import MODES
-from replay.moment import Moment
-from replay.simulate import Simulation, build_workers
+from replay.moment import Moment, Onward
+from replay.simulate import Simulation, build_workers, table_rates
 from replay.traces.tables import builtin_table
+from replay.world import Outside
 from schemas.domain import JobSpec
 from schemas.events import (
     AnyEvent,
     ClusterConfigured,
+    JobSubmitted,
+    ThroughputTableImported,
 )
 from schemas.record import Record
 from services.runtime.log import MemoryLog
@@ -39,13 +43,14 @@ def run(
     said: Iterable[tuple[float, str, AnyEvent]] = (),
     cluster: dict[str, int] = CLUSTER,
     config: ClusterConfigured | None = None,
+    per_server: int = 2,
     **more: object,
 ) -> tuple[Record, ...]:
     """The log of a simulation of these jobs, with what else is said from outside."""
     simulation = Simulation(
         MemoryLog(),
         config or MODES["default"]("las", 360.0),
-        build_workers(cluster, {"v100": 2}, {"v100": 0.74, "k80": 0.135}),
+        build_workers(cluster, {"v100": per_server}, {"v100": 0.74, "k80": 0.135}),
         builtin_table(),
         tuple(jobs),
         load_s=5.0,
@@ -56,6 +61,31 @@ def run(
         simulation.driver.submit(at, actor, event)
     simulation.run()
     return tuple(records_of(simulation.driver))
+
+
+def run_failing(
+    jobs: Iterable[JobSpec], failures: dict[str, list[Failure]], cluster: dict[str, int]
+) -> tuple[Record, ...]:
+    """The log of jobs that all come at once, whose tasks fail after so many seconds."""
+    records: list[Record] = []
+    table = builtin_table()
+    classes = sorted({(job.job_type, job.scale_factor) for job in jobs})
+    known = ThroughputTableImported(source=table.source, rows=table.rows(classes))
+    said_first: list[AnyEvent] = [MODES["default"]("las", 360.0), known]
+    outside = [Outside(0.0, 0, "operator", event) for event in said_first]
+    outside += [Outside(0.0, 0, f"client.{job.job_id}", JobSubmitted(job=job)) for job in jobs]
+    onward = Onward(
+        Moment(),
+        table_rates(table),
+        load_s=5.0,
+        save_s=5.0,
+        outside=outside,
+        workers=build_workers(cluster, {}, {}),
+        failures=failures,
+        observers=(records.append,),
+    )
+    onward.driver.run()
+    return tuple(records)
 
 
 def at(records: Sequence[Record], time_s: float, name: str) -> Explanation:
