@@ -29,6 +29,9 @@ from services.policy.solver import INF, Floats, Ints, LinearProgram, Solution
 
 #: Needs are met when they are missed by no more than this, relative to the class's fastest speed.
 MET = 2e-10
+#: A class's need is a row of its program in units of itself, but of no smaller one than this:
+#: whoever needs less of its time gets more by rounding, and solvers refuse huge coefficients.
+_SMALLEST_UNIT = 1e-12
 #: Relative distance below which two levels are one.
 _SAME_LEVEL = 1e-12
 #: Parts of the highest level that are given up, one after the other, where it leaves no room.
@@ -79,7 +82,8 @@ class NeedsProgram:
         self._unit = self.level or 1.0
         self._sort_needs(self.level)
         means = self._mean_needs()[0]
-        self._scales = np.divide(1.0, means, out=np.ones(len(means)), where=means > 0)
+        units = np.where(means > 0, np.maximum(means, _SMALLEST_UNIT), 1.0)
+        self._scales = 1.0 / units
         self._program = self._build()
         self._linearise(self.level)
         self.solution: Solution

@@ -183,6 +183,17 @@ def test_a_level_that_rounding_has_reached_gives_way() -> None:
     assert allocation.objective == pytest.approx(best, rel=1e-6)
 
 
+@pytest.mark.parametrize("name", ["makespan", "makespan:agnostic", "makespan:ss"])
+def test_a_job_as_good_as_done_keeps_nobody_from_an_answer(name: str) -> None:
+    """A billionth of a second beside 30 million years: no solver takes that for a coefficient."""
+    long, short = (
+        job_class(1.0, ids="long late", steps=1e15),
+        job_class(1e6, ids="short", steps=1e-3),
+    )
+    allocation = resolve(name).solve(problem((1,), long, short))
+    assert allocation.objective == pytest.approx(2e15, rel=1e-6)
+
+
 def test_the_job_that_holds_the_makespan_is_named() -> None:
     """The long job can go no faster; the others could be later and nobody would mind."""
     asked = problem((2,), job_class(1.0, ids="long a b", steps=(1000.0, 100.0, 100.0)))
