@@ -63,6 +63,15 @@ def test_each_part_is_what_its_name_says() -> None:
     assert sum(parts["slower-type"] for parts in parts_of) > 60
 
 
+def test_a_first_round_at_time_0_is_one() -> None:
+    """In paper mode it starts with the first jobs: whoever waits, waits for workers."""
+    jobs = [job(name, 1.0) for name in "abc"]
+    found = falls(run(jobs, cluster={"v100": 1}, config=MODES["paper"]("fifo", 360.0)))
+    waits = [parts["queue.workers"] for parts, _ in found]
+    assert waits == pytest.approx([0.0, 3600.0, 7200.0])
+    assert not any(parts["queue.round"] for parts, _ in found)
+
+
 def test_steps_made_again_are_counted_as_such() -> None:
     """A worker that is lost takes the steps since the last checkpoint with it."""
     lost = (1000.0, "mechanism", WorkerUnreachable(worker_id="v100-0", since_s=1000.0))
