@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import ssl
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -69,15 +68,17 @@ def shown(servers: Sequence[str]) -> str:
     return re.sub(r"//[^/,]*@", "//", ",".join(servers))
 
 
-def advice(error: Exception | None) -> str:
-    """What would help one who is not let in."""
-    if isinstance(error, ssl.SSLCertVerificationError):
+def advice(trouble: str) -> str:
+    """What would help one who is not let in, by what the connection says of it."""
+    if "CERTIFICATE_VERIFY_FAILED" in trouble:
         return (
             "log.ca_file (GAVEL_LOG_CA_FILE) must have the CA that signed the server's "
             "certificate, and the URL a name that is in it"
         )
-    if isinstance(error, ssl.SSLError) or "TLS" in str(error):
-        return "a tls:// URL is for a server with TLS, a certificate for one that asks for it"
+    if "CERTIFICATE_REQUIRED" in trouble:
+        return "log.certificate_file (GAVEL_LOG_CERTIFICATE_FILE) must have one that it accepts"
+    if "no TLS" in trouble:
+        return "switch it on there, or write nats:// for what anybody may read"
     return "start a NATS server there, or name another"
 
 

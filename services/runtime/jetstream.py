@@ -414,9 +414,9 @@ class JetStreamLog:
                     **credentials,
                 )
         except (TimeoutError, OSError, nats.errors.Error) as error:
+            trouble = self._trouble or str(error) or "no answer"
             raise LogUnavailableError(
-                f"no log at {connection.shown(urls)}: {self._trouble or error or 'no answer'}; "
-                f"{connection.advice(self.client.last_error)}"
+                f"no log at {connection.shown(urls)}: {trouble}; {connection.advice(trouble)}"
             ) from None
         try:
             check_version(

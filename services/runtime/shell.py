@@ -393,7 +393,12 @@ class Shell:
             still_open=tuple(sorted(actor.open)),
         )
         draft = Writer(actor.name, event.epoch, actor.digest).draft(0, event.epoch, 0, event)
-        with suppress(StaleEpochError):
+        try:
             async with asyncio.timeout(_SETTLE_PATIENCE_S):
                 await self._log.append(draft)
-        self._logger.info("settled", seq=actor.last_seq)
+        except StaleEpochError:
+            self._logger.info("stopped: another replica leads already", seq=actor.last_seq)
+        except TimeoutError:
+            self._logger.warning("stopped, not settled: the log is away", seq=actor.last_seq)
+        else:
+            self._logger.info("settled", seq=actor.last_seq)

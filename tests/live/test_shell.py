@@ -41,7 +41,7 @@ from services.runtime.jetstream import JetStreamLog
 from services.runtime.live_log import LogFullError
 from services.runtime.pull import request
 from services.runtime.shell import AlreadyRunningError
-from tests.live.servers import MAX_BYTES, connected, kill, new_cluster, shared_server
+from tests.live.servers import MAX_BYTES, connected, kill, new_cluster, shared_server, true
 from tests.live.shells import (
     ROOT,
     Lines,
@@ -403,6 +403,25 @@ def test_killing_the_server_loses_and_doubles_no_timer(tmp_path: Path) -> None:
         assert fired == [str(number) for number in range(len(fired))]
         due = [event.due_s for event in events_of(records, TimerFired)]
         assert due == pytest.approx([due[0] + 0.02 * number for number in range(len(due))])
+
+    with EmbeddedServer(tmp_path) as server:
+        run(main(server))
+
+
+def test_without_a_log_a_service_stops_when_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it cannot append, its next start makes good: that is no failure of this one."""
+    monkeypatch.setattr("services.runtime.shell._SETTLE_PATIENCE_S", 0.2)
+
+    async def main(server: EmbeddedServer) -> None:
+        async with connected(new_cluster(), server) as log:
+            shell = shell_over(log, "estimator")
+            running_shell = asyncio.create_task(shell.run())
+            await true(lambda: shell.leading)
+            await kill(server)
+            shell.stop()
+            await running_shell
 
     with EmbeddedServer(tmp_path) as server:
         run(main(server))

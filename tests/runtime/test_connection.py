@@ -164,7 +164,7 @@ def test_at_a_tls_url_nothing_is_said_in_the_clear() -> None:
     async def main() -> None:
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as listener:
             port = listener.sockets[0].getsockname()[1]
-            with pytest.raises(LogUnavailableError, match=rf"127\.0\.0\.1:{port} speaks no TLS;"):
+            with pytest.raises(LogUnavailableError, match=rf"{port} speaks no TLS; switch it on"):
                 await JetStreamLog.connect(
                     f"tls://127.0.0.1:{port}",
                     "lab",
