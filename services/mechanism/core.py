@@ -113,6 +113,7 @@ class MechanismCore:
         self._handlers: dict[type[Event], Callable[..., Sequence[Decision]]] = {
             ClusterConfigured: self._configure,
             JobSubmitted: self._admit,
+            **dict.fromkeys((JobRejected, JobCancelled, JobCompleted, JobFailed), self._ended),
             CancelRequested: self._cancel,
             DrainRequested: self._drain,
             WorkerRegistered: self._register,
@@ -153,10 +154,11 @@ class MechanismCore:
 
     def _admit(self, event: JobSubmitted, now: float) -> Sequence[Decision]:
         spec = event.job
-        if spec.job_id in self._jobs.active:
+        if spec.job_id in self._jobs.active or spec.job_id in self._jobs.ending:
             return ()
         reason = refusal(spec, self._workers.counts)
         if reason is not None:
+            self._jobs.forget(spec.job_id)
             return (Emit(JobRejected(job_id=spec.job_id, reason=reason)),)
         self._jobs.admit(spec)
         self._planner.stale = True
@@ -190,6 +192,12 @@ class MechanismCore:
     def _reject(self, job_id: str, reason: str) -> Sequence[Decision]:
         revoked = self._end_job(job_id, "the job can never run")
         return (Emit(JobRejected(job_id=job_id, reason=reason)), *revoked)
+
+    def _ended(
+        self, event: JobRejected | JobCancelled | JobCompleted | JobFailed, now: float
+    ) -> Sequence[Decision]:
+        self._jobs.ending.discard(event.job_id)
+        return ()
 
     def _cancel(self, event: CancelRequested, now: float) -> Sequence[Decision]:
         if event.job_id not in self._jobs.active:

@@ -39,6 +39,8 @@ class Jobs:
     """Jobs by id, in order of arrival, and what is estimated of them."""
 
     active: dict[str, Job] = field(default_factory=dict)
+    #: Jobs whose end, or rejection, is decided but not on the log yet: to others they are there.
+    ending: set[str] = field(default_factory=set)
     #: Jobs ever admitted; the rank of the next arrival.
     admitted: int = 0
     #: {class: {worker type: steps/s alone}}
@@ -56,8 +58,9 @@ class Jobs:
         self.admitted += 1
 
     def forget(self, job_id: str) -> None:
-        """Strike a job off the books."""
+        """Strike a job off the books; its end is yet to be told."""
         self.active.pop(job_id, None)
+        self.ending.add(job_id)
         self._job_speeds.pop(job_id, None)
         self._job_class.pop(job_id, None)
 

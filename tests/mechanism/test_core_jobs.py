@@ -8,6 +8,7 @@ from schemas.events import (
     AnyEvent,
     CancelRequested,
     ClusterConfigured,
+    JobAdmitted,
     JobCancelled,
     JobCompleted,
     JobFailed,
@@ -16,6 +17,7 @@ from schemas.events import (
 )
 from services.mechanism.core import MechanismCore
 from tests.mechanism.events import (
+    STEPS,
     allocation,
     estimate,
     job,
@@ -50,6 +52,28 @@ def sharing() -> MechanismCore:
     told(core, 0.0, allocation({("a", "b"): {"v100": 1.0}}))
     assert plan(core, 1, LEAD_S).granted == (lease("r1-0", ["a", "b"], ["w"], priority=1.0),)
     return core
+
+
+# --- ids -----------------------------------------------------------------------------------------
+
+
+def test_an_id_is_free_again_once_its_end_is_on_the_log() -> None:
+    """Until then others know the job as running, and could make nothing of an admission."""
+    core = running("a")
+    ended = JobCompleted(job_id="a", steps=STEPS)
+    assert told(core, 100.0, stopped("r1-0", "a", "completed", steps=STEPS)) == [Emit(ended)]
+    assert told(core, 100.0, job("a")) == []
+    assert told(core, 100.0, ended, job("a"))[0] == Emit(JobAdmitted(job_id="a"))
+
+
+def test_nor_is_the_id_of_a_job_refused() -> None:
+    """A worker that registers meanwhile would have it admitted, and then rejected on the log."""
+    core = MechanismCore()
+    told(core, 0.0, worker("v100-0"), ON_V100)
+    (refused,) = told(core, 0.0, job("a", scale_factor=2))
+    assert isinstance(refused, Emit)
+    assert told(core, 0.0, worker("v100-1"), job("a", scale_factor=2)) == []
+    assert told(core, 0.0, refused.event, job("a"))[0] == Emit(JobAdmitted(job_id="a"))
 
 
 # --- failures ------------------------------------------------------------------------------------
