@@ -103,7 +103,7 @@ def plan(
     """Say when a job would start and end, on which types, at what cost, and whom it would delay.
 
     Nothing is submitted: the cluster is simulated on from its state now, without the job and with
-    it. The options are those of `gavel submit`.
+    it. The options are those of `gavel submit`. Exit code 1: it never runs, as things are.
     """
     from replay import own_policy, views  # noqa: PLC0415 - as for `explain`
     from replay.explain import plan_words  # noqa: PLC0415 - as for `explain`
@@ -136,7 +136,7 @@ def plan(
         views.print_json(found)
     else:
         views.out().print(plan_words.told(found))
-    return 1 if found.never else 0
+    return 1 if found.never or (found.is_over and found.starts_s is None) else 0
 
 
 def _check_source(log: Path | None, nats: str, cluster: str) -> None:

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 import msgspec
 
 from replay.cluster import Rates
 from replay.explain.history import Ending, Histories
 from replay.moment import Moment, Onward
+from replay.options import InputError
 from replay.traces.tables import builtin_table
 from replay.whatif.change import Change, inputs
 from replay.world import Outside
 from schemas.domain import UNCONSOLIDATED, JobSpec, TaskSpec, ThroughputRow
 from schemas.events import (
+    AllocationFailed,
     JobCompleted,
     JobRejected,
     JobSubmitted,
@@ -46,23 +49,29 @@ class Prospect(msgspec.Struct, kw_only=True):
     #: Log time, s; None: not within what was simulated.
     starts_s: float | None = None
     ends_s: float | None = None
-    #: {worker type: seconds that it holds workers there}
+    #: Whether nothing was left to happen: what was not seen then never comes, as things are.
+    is_over: bool = False
+    #: {worker type: seconds that it holds workers there}, as far as was simulated
     held_s: dict[str, float] = {}
     #: For the workers it holds; None where a price is not known.
     cost_usd: float | None = None
     #: {job id: by how much it is done later, s}; below 0: sooner.
     delays_s: dict[str, float] = {}
-    #: Jobs that were there.
+    #: Jobs that were there; and those of them whose end was not seen, with it or without it.
     jobs: int = 0
+    unseen: tuple[str, ...] = ()
+    #: Why the policy had no answer, where it had none: then old shares or equal ones hold.
+    policy_fails: str = ""
 
 
 @dataclass(slots=True)
 class _Ends:
-    """When jobs end, and whether all have."""
+    """When jobs end, and whether all have; and why the policy failed, if it did."""
 
     open: set[str]
     ends_s: dict[str, float] = field(default_factory=dict)
     records: int = 0
+    policy_fails: str = ""
 
     @property
     def reached(self) -> bool:
@@ -74,6 +83,8 @@ class _Ends:
             self.open.discard(record.event.job_id)
             if isinstance(record.event, JobCompleted):
                 self.ends_s[record.event.job_id] = record.at
+        elif isinstance(record.event, AllocationFailed):
+            self.policy_fails = record.event.reason
 
 
 def prospect(moment: Moment, job: JobSpec, active: Sequence[str], change: Change) -> Prospect:
@@ -85,6 +96,11 @@ def prospect(moment: Moment, job: JobSpec, active: Sequence[str], change: Change
     job : the job
     active : ids of the jobs that are there and have not ended
     change : how the cluster is run from now on, if another way
+
+    Raises
+    ------
+    InputError
+        Nothing is known of the job's throughput, and it would be measured first.
     """
     world = moment.world
     policy = change.policy or world.config.policy
@@ -93,6 +109,12 @@ def prospect(moment: Moment, job: JobSpec, active: Sequence[str], change: Change
     never = _never(moment, job, row)
     if never is not None:
         found.never = never
+        return found
+    if row is None and not job.declared_throughputs:
+        unknown = _unknown(moment, job)
+        if world.config.estimator == "learned":
+            raise InputError(f"{unknown}; a cluster that learns would measure it first")
+        found.never = unknown
         return found
     alone = _run(moment, change, _Ends(set(active)), _rates(moment, change, job, row))
     histories = Histories({job.job_id})
@@ -109,6 +131,8 @@ def prospect(moment: Moment, job: JobSpec, active: Sequence[str], change: Change
     if history.stretches:
         found.starts_s = history.stretches[0].starts_s
     found.ends_s = both.ends_s.get(job.job_id)
+    found.is_over, found.policy_fails = not both.reached, both.policy_fails
+    found.unseen = tuple(sorted((alone.open | both.open) - {job.job_id}))
     for stretch in history.stretches:
         worker_type = stretch.way.removesuffix(UNCONSOLIDATED)
         found.held_s[worker_type] = found.held_s.get(worker_type, 0.0) + stretch.run_s
@@ -176,6 +200,20 @@ def _never(moment: Moment, job: JobSpec, row: ThroughputRow | None) -> str | Non
     speeds = rates_of(row) if row is not None else None
     speeds = speeds or dict(job.declared_throughputs) or None
     return refusal(job, counts) or (None if speeds is None else hopeless(job, speeds, counts))
+
+
+def _unknown(moment: Moment, job: JobSpec) -> str:
+    """That nothing is known of the job's speed, and what is near."""
+    classes = moment.world.speeds.rows
+    scales = sorted({scale for name, scale in classes if name == job.job_type})
+    if scales:
+        known = f" on {job.scale_factor} workers is known (on {', '.join(map(str, scales))} it is)"
+    else:
+        near = get_close_matches(job.job_type, {name for name, _ in classes}, n=1, cutoff=0.5)
+        known = f" is known{f'; did you mean {near[0]!r}?' if near else ''}"
+    return (
+        f"no throughput of job type {job.job_type!r}{known}: declare it (--throughput TYPE=STEPS/S)"
+    )
 
 
 def _cost(moment: Moment, job: JobSpec, held_s: dict[str, float]) -> float | None:

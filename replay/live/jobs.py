@@ -98,6 +98,8 @@ def _build_job(
     fields.setdefault("workdir", str(workdir))
     if not fields["job_type"]:
         raise JobFileError(f"{source}: job_type is missing: its throughput is looked up by it")
+    if fields.get("total_steps") is None:
+        raise JobFileError(f"{source}: total_steps is missing: how long it is (--steps)")
     try:
         job = msgspec.convert(fields, JobSpec)
     except msgspec.ValidationError as error:

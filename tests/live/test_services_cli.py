@@ -109,7 +109,7 @@ def test_a_running_job_is_cancelled(gavel: Gavel) -> None:
         (("--type", TYPE, "--steps", "1", "--id", "a b"), 2, "job_id is 'a b'"),
         (("--type", TYPE, "--steps", "1", "--env", "API_KEY=x"), 2, "looks like a secret"),
         (("--type", TYPE, "--steps", "1", "--env", "X"), 2, "NAME=VALUE"),
-        (("--type", TYPE), 2, "total_steps is None"),
+        (("--type", TYPE), 2, "total_steps is missing"),
         (("--type", TYPE, "--steps", "nan"), 2, "submit: total_steps is nan"),
         (("--type", TYPE, "--steps", "1", "--weight", "-1"), 2, "priority_weight is -1.0"),
     ],

@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+import replay.explain.planned as planned_module
 from replay.explain.history import Histories
-from schemas.events import (
-    JobSubmitted,
-)
+from replay.modes import MODES
+from schemas.events import DrainRequested, JobSubmitted
 from tests.live.shells import export
 from tests.replay.command import flat, gavel
 from tests.replay.explained import RESNET, contention, job, run
@@ -80,6 +81,79 @@ def test_a_plan_of_a_job_of_no_known_type_needs_its_speed(log: Path) -> None:
     told = flat(gavel("plan", *options, "--throughput", "v100=1").stdout)
     assert "starts in" in told
     assert "on v100 for" in told
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--type", "ResNet-50"), "job type 'ResNet-50' is known; did you mean 'ResNet-50 (batch"),
+        (("--type", RESNET, "--workers", 2, "--at", "5"), "starts in "),
+        (("--type", RESNET, "--at", "5"), "beside 1 job that is there"),
+    ],
+)
+def test_a_plan_by_the_name_of_a_job_type(
+    log: Path, options: tuple[object, ...], expected: str
+) -> None:
+    """A wrong one is told the nearest; of the built-in table any number of workers is known."""
+    assert expected in flat(gavel("plan", "--log", log, "--steps", 20000, *options).stdout)
+
+
+def test_a_plan_on_a_cluster_that_leases_nothing_is_never(tmp_path: Path) -> None:
+    """Two are drained: nothing is left to happen, and exit code 1 says so."""
+    drains = [(500.0, "operator", DrainRequested(worker_id=f"v100-{n}")) for n in range(2)]
+    records = run([job("a", 1.0), job("b", 1.0)], drains, cluster={"v100": 2})
+    drained = export(list(records), tmp_path / "drained.jsonl")
+    result = gavel("plan", "--log", drained, "--type", RESNET, "--steps", 9)
+    assert result.exit_code == 1
+    told = flat(result.stdout)
+    assert "starts never, as things are" in told
+    assert "delays nobody; not seen to end, with it or without it: 2 of 2" in told
+    assert "cost" not in told
+
+
+def test_a_plan_of_a_job_without_end_has_the_cost_of_what_was_simulated(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Held time and cost are of that part only, and say so; its cost is that of the hours."""
+    monkeypatch.setattr(planned_module, "_AT_MOST", 2000)
+    options = ("plan", "--log", log, "--type", RESNET, "--steps", 1e15)
+    found = json.loads(gavel(*options, "--json").stdout)
+    assert found["ends_s"] is None
+    assert not found["is_over"]
+    assert found["cost_usd"] == pytest.approx(0.74 * found["held_s"]["v100"] / 3600)
+    told = flat(gavel(*options).stdout)
+    assert "ends not within what was simulated" in told
+    assert told.count("as far as was simulated") == 2
+
+
+def test_a_plan_on_a_cluster_that_learns_needs_a_first_guess(tmp_path: Path) -> None:
+    """Of a type nobody knows there is nothing to simulate by; declared, there is."""
+    config = msgspec.structs.replace(
+        MODES["default"]("las", 360.0), estimator="learned", trust_job_types=False
+    )
+    records = run([job("a", 2.0)], config=config)
+    learned = export(list(records), tmp_path / "learned.jsonl")
+    options = ("plan", "--log", learned, "--at", "5m", "--type", "mine", "--steps", 3600)
+    result = gavel(*options)
+    assert result.exit_code == 2
+    assert "no throughput of job type 'mine' is known: declare it" in flat(result.stderr)
+    assert "starts in" in flat(gavel(*options, "--throughput", "v100=1").stdout)
+
+
+def test_a_plan_under_a_policy_without_an_answer_says_so(log: Path, tmp_path: Path) -> None:
+    """In its words; the jobs then have equal shares."""
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from services.policy.problem import PolicyError\n"
+        "class Never:\n"
+        "    needs_progress = False\n"
+        "    def solve(self, problem):\n"
+        "        raise PolicyError('out of ideas')\n"
+    )
+    options = ("--at", "20m", "--type", RESNET, "--steps", 9, "--policy", f"{path}:Never")
+    told = flat(gavel("plan", "--log", log, *options).stdout)
+    assert "starts in" in told
+    assert "note the policy has no answer: out of ideas" in told
 
 
 def test_a_plan_says_whom_it_delays_in_words(log: Path) -> None:
