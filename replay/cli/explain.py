@@ -67,6 +67,9 @@ def explain(
         seen = scene(_source(log, nats, cluster), at, {job})
     history = seen.jobs.get(job)
     if history is None:
+        if seen.comes_after_s is not None:
+            expected = f"{seen.comes_after_s:g} or later, when job {job} is submitted"
+            raise OptionError("--at", at, expected)
         one_of(f"JOB by --at {at}" if at else "JOB", job, seen.moment.world.jobs)
         raise AssertionError("a job that is there has a history")
     found = explained(seen.moment, history)

@@ -96,11 +96,21 @@ def _ended(case: Case) -> Iterator[Reason]:
     ending = history.ending
     after = duration((history.ended_s or 0.0) - history.submitted_s)
     if isinstance(ending, JobCompleted):
-        yield Reason("ended.completed", f"complete after {after}: {ending.steps:.0f} steps")
+        text = f"complete after {after}: {ending.steps:.0f} steps"
+        yield Reason("ended.completed", text + _lateness(history))
     elif isinstance(ending, JobCancelled):
         yield Reason("ended.cancelled", f"cancelled after {after}")
     elif isinstance(ending, JobFailed):
         yield Reason("ended.failed", f"failed after {ending.attempts} attempts: {ending.reason}")
+
+
+def _lateness(history: JobHistory) -> str:
+    if history.spec.slo_s is None or history.ended_s is None:
+        return ""
+    left_s = history.submitted_s + history.spec.slo_s - history.ended_s
+    if left_s >= 0:
+        return f"; {duration(left_s)} before its deadline"
+    return f"; {duration(-left_s)} after its deadline"
 
 
 def _never(case: Case) -> Iterator[Reason]:
@@ -166,7 +176,9 @@ def _held(case: Case) -> Iterator[Reason]:
     if world.failure is not None:
         yield Reason("held.policy-fails", f"{world.failure.policy}: {world.failure.reason}")
     else:
-        yield Reason("held.next-allocation", "it is newer than the allocation in force")
+        gap_s = world.config.resolve_min_gap_s
+        text = f"solves lie {duration(gap_s)} or more apart" if gap_s else "the policy is to answer"
+        yield Reason("held.next-allocation", text)
 
 
 def _wait(case: Case) -> Iterator[Reason]:

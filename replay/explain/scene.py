@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from replay.explain.history import Histories, JobHistory
@@ -15,6 +16,8 @@ from replay.moment import Moment, Read
 from replay.options import InputError
 from replay.point import log_time
 from replay.views import progress_line
+from schemas.events import JobSubmitted
+from schemas.record import Record
 from services.runtime.file_log import read_log
 
 
@@ -24,6 +27,8 @@ class Scene:
 
     moment: Moment
     jobs: dict[str, JobHistory]
+    #: When a job that is asked about, and had not been submitted by then, is: s into the log.
+    comes_after_s: float | None = None
 
 
 def scene(read: Read, at: str, jobs: Collection[str] | None) -> Scene:
@@ -42,17 +47,36 @@ def scene(read: Read, at: str, jobs: Collection[str] | None) -> Scene:
     """
     moment, histories = Moment(read), Histories(jobs)
     until_s = math.inf
-    for record in read():
+    first_s, comes_after_s = 0.0, None
+    records = read()
+    for record in records:
+        first_s = first_s if moment.world.last_seq else record.at
         if not moment.world.last_seq and at:
             until_s = log_time("--at", at, record.at)
         if record.at > until_s:
             moment.world.now = until_s
+            comes_s = _submitted_s(
+                chain((record,), records), set(jobs or ()) - histories.jobs.keys()
+            )
+            comes_after_s = None if comes_s is None else comes_s - first_s
             break
         moment.take(record)
         histories.take(record)
     if not moment.world.last_seq:
         raise InputError("the log has no records" + (" up to then" if at else ""))
-    return Scene(moment, histories.jobs)
+    return Scene(moment, histories.jobs, comes_after_s)
+
+
+def _submitted_s(records: Iterable[Record], jobs: Collection[str]) -> float | None:
+    """When the first of these jobs comes; None: no more."""
+    if not jobs:
+        return None
+    comes = (
+        record.at
+        for record in records
+        if isinstance(record.event, JobSubmitted) and record.event.job.job_id in jobs
+    )
+    return next(comes, None)
 
 
 def scene_of_file(log: Path, at: str, job_id: str) -> Scene:
@@ -78,7 +102,10 @@ def scene_of_file(log: Path, at: str, job_id: str) -> Scene:
     if history is None or history.ended_s is not None:
         moment = Moment(read)
         moment.world = world
-        return Scene(moment, {} if history is None else {job_id: history})
+        if history is not None:
+            return Scene(moment, {job_id: history})
+        later, _ = scan(log, job_id) if at else (None, None)
+        return Scene(moment, {}, None if later is None else later.submitted_s - first.at)
     moment = indexed or Moment(read)
     if indexed is None and world.last_seq > LONG:
         progress_line(f"folding {world.last_seq:,} records; `gavel log index {log}` makes it quick")

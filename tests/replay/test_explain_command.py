@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from replay.explain.reasons import CODES
+from replay.explain.scene import scene
 from replay.explain.waterfall import PARTS
 from replay.index import Index
+from replay.log_source import reader
 from tests.live.shells import export
 from tests.replay.command import flat, gavel
 from tests.replay.explained import RESNET, at, contention
@@ -60,7 +62,8 @@ def test_codes_are_listed() -> None:
     ("arguments", "expected"),
     [
         (("j77",), "JOB is 'j77'; expected one of j0, j1, j2, j3, j4, j5, j6, j7; perhaps j7"),
-        (("j7", "--at", "5"), "JOB by --at 5 is 'j7'; expected one of j0"),
+        (("j7", "--at", "5"), "--at is '5'; expected 525 or later, when job j7 is submitted"),
+        (("j77", "--at", "5"), "JOB by --at 5 is 'j77'; expected one of j0"),
         (("j7", "--at", "noon"), "--at is 'noon'; expected a time since the log's first record"),
         ((), "JOB is ''; expected a job id"),
         (("j7", "--nats", "nats://x"), "expected none with --nats"),
@@ -73,6 +76,13 @@ def test_what_makes_no_sense_is_refused(
     result = gavel("explain", *arguments, "--log", log)
     assert result.exit_code == 2
     assert expected in flat(result.stderr)
+
+
+def test_of_a_running_cluster_a_time_before_the_submission_is_refused_alike(log: Path) -> None:
+    """The log is then read record by record, and to its end."""
+    assert scene(reader(log), "5", {"j7"}).comes_after_s == 525.0
+    assert scene(reader(log), "5", {"j77"}).comes_after_s is None
+    assert scene(reader(log), "600", {"j7"}).comes_after_s is None
 
 
 def test_a_damaged_log_is_refused_and_a_torn_one_read(log: Path, tmp_path: Path) -> None:

@@ -206,6 +206,16 @@ def test_a_provisional_estimate_is_told_as_such() -> None:
         assert text == f"{event.source}, confidence {event.confidence:.0%}"
 
 
+@pytest.mark.parametrize(
+    ("slo_s", "expected"), [(4000.0, "385.0 s before"), (3200.0, "415.0 s after")]
+)
+def test_a_complete_job_is_told_whether_it_was_in_time(slo_s: float, expected: str) -> None:
+    """An hour's steps, 10 s until the first round, and 5 s to load."""
+    found = at(run([job("a", 1.0, slo_s=slo_s)]), math.inf, "a")
+    assert codes(found) == ["ended.completed"]
+    assert said(found, "ended.completed").endswith(f"; {expected} its deadline")
+
+
 # --- no allocation, or an old one ----------------------------------------------------------------
 
 
