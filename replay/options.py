@@ -19,6 +19,10 @@ from schemas.domain import Entity
 
 #: More than any cluster has; a larger count is a slip.
 MAX_WORKERS = 1_000_000
+#: More than any trace has, and than fit into memory at once.
+MAX_JOBS = 10_000_000
+#: A shorter round, s, is a slip, and a simulation of it has no end.
+MIN_ROUND_S = 0.001
 #: Three centuries in seconds: longer than anything that is waited for.
 MAX_S = 1e10
 #: Names that a message lists.
@@ -163,6 +167,32 @@ def positive(option: str, value: float, unit: str = "seconds", *, zero: bool = F
     if not (0 < value <= MAX_S or (zero and value == 0)):
         expected = f"{unit} {'from' if zero else 'above'} 0, at most {MAX_S:g}"
         raise OptionError(option, value, expected)
+    return value
+
+
+def round_length(value: float) -> float:
+    """Check ``--round``.
+
+    Raises
+    ------
+    OptionError
+        It is no number of seconds, or is too short.
+    """
+    if not MIN_ROUND_S <= value <= MAX_S:
+        raise OptionError("--round", value, f"seconds from {MIN_ROUND_S:g}, at most {MAX_S:g}")
+    return value
+
+
+def job_count(value: int) -> int:
+    """Check ``--jobs``, how many to draw.
+
+    Raises
+    ------
+    OptionError
+        It is none, or more than can be.
+    """
+    if not 1 <= value <= MAX_JOBS:
+        raise OptionError("--jobs", value, f"1 to {MAX_JOBS}")
     return value
 
 

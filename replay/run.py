@@ -230,7 +230,7 @@ def _config(request: Request, prices: Mapping[str, float]) -> ClusterConfigured:
     entities = options.entities("--entities", request.entities) if request.entities else ()
     resolve(request.policy, parameters)
     options.one_of("--mode", request.mode, MODES)
-    round_s = options.positive("--round", request.round)
+    round_s = options.round_length(request.round)
     if request.mode == "paper":
         config = paper_mode(request.policy, round_s, request.seed)
     else:
@@ -270,9 +270,7 @@ def _trace(request: Request, table: ThroughputTable) -> Trace:
     for option, name in (("--format", request.format), ("--job-types", request.job_types)):
         if name:
             raise OptionError(option, name, "none with --generate: it goes with --trace")
-    num_jobs = JOBS if request.jobs is None else request.jobs
-    if num_jobs < 1:
-        raise OptionError("--jobs", num_jobs, "1 or more")
+    num_jobs = options.job_count(JOBS if request.jobs is None else request.jobs)
     gap_s = MEAN_GAP_S if request.mean_gap is None else request.mean_gap
     options.positive("--mean-gap", gap_s, zero=True)
     jobs = generate(

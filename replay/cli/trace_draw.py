@@ -53,7 +53,7 @@ def _workload(request: Request, table: ThroughputTable) -> Workload:
         raise OptionError("--arrivals", request.arrivals, "nothing behind poisson")
     lognormal, durations_s = _durations(request, table)
     return Workload(
-        num_jobs=request.jobs,
+        num_jobs=options.job_count(request.jobs),
         mean_gap_s=options.positive("--mean-gap", request.mean_gap, zero=True),
         seed=request.seed,
         reference_type=request.reference_type,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from replay.options import OptionError, new_file, positive
+from replay.options import OptionError, new_file
 
 if TYPE_CHECKING:
     from replay.whatif.answer import Answer
@@ -106,7 +106,7 @@ def _change(given: dict[str, Any]) -> Change:
     return Change(
         policy=given.get("--policy", ""),
         parameters=options.parameters("--parameters", parameters) if parameters else {},
-        round_s=positive("--round", given["--round"]) if "--round" in given else None,
+        round_s=options.round_length(given["--round"]) if "--round" in given else None,
         cluster=_more(given["--cluster"]) if "--cluster" in given else {},
         without_entity=given.get("--without-entity", ""),
         table=None if table is None else read_table(table),

@@ -33,7 +33,7 @@ from replay.live.place import (
     start_of,
     up_file,
 )
-from replay.options import OptionError, counts, one_of, positive
+from replay.options import OptionError, counts, one_of, round_length
 from replay.traces.tables import builtin_table, read_table
 from schemas.events import AnyEvent, ClusterConfigured, ThroughputTableImported
 from services.estimator.tables import ThroughputTable
@@ -107,7 +107,7 @@ def check_settings(options: Options) -> ThroughputTable:
     if options.estimator:
         one_of("--estimator", options.estimator, ("oracle", "declared", "learned"))
     if options.round_s is not None:
-        positive("--round", options.round_s)
+        round_length(options.round_s)
     if options.policy:
         resolve(options.policy)
     return builtin_table() if options.throughputs is None else read_table(options.throughputs)

@@ -211,8 +211,9 @@ def test_bad_row(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--round", "-360"], "--round is -360.0; expected seconds above 0"),
-        (["--round", "nan"], "expected seconds above 0"),
+        (["--round", "-360"], "--round is -360.0; expected seconds from 0.001"),
+        (["--round", "nan"], "expected seconds from 0.001"),
+        (["--round", "1e-320"], "expected seconds from 0.001"),
         (["--round", "soon"], "'--round'"),
         (["--window", "2:9"], "--window is '2:9'; expected FIRST:LAST with FIRST < LAST <= 4"),
         (["--window", "3:3"], "FIRST < LAST"),
@@ -232,7 +233,8 @@ def test_bad_row(tmp_path: Path) -> None:
         (["--checkpoint-seconds", "1,2,3"], "LOAD,SAVE"),
         (["--checkpoint-seconds", "200"], "less than a round (360 s)"),
         (["--checkpoint-seconds", "5", "--mode", "paper"], "paper mode charges no time"),
-        (["--jobs", "0"], "--jobs is 0; expected 1 or more"),
+        (["--jobs", "0"], "--jobs is 0; expected 1 to 10000000"),
+        (["--jobs", "99999999999"], "expected 1 to 10000000"),
         (["--mean-gap", "-1"], "--mean-gap is -1.0; expected seconds from 0"),
         (["--reference-type", "h100"], "'h100'"),
         (["--format", "swf"], "it goes with --trace"),

@@ -225,6 +225,7 @@ def test_bad_options_of_convert(philly: Path, options: tuple[str, ...], words: s
         (("--up-hours", "1", "--horizon-hours", "nan"), "is nan; expected hours above 0"),
         (("--up-hours", "1", "--mean-gap", "0"), "all jobs arrive at once"),
         (("--mean-gap", "nan"), "seconds from 0"),
+        (("--jobs", "99999999999"), "1 to 10000000"),
     ],
 )
 def test_bad_options_of_generate(options: tuple[str, ...], words: str) -> None:
