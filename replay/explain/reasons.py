@@ -13,7 +13,7 @@ import msgspec
 
 from replay.explain.foresee import Future
 from replay.explain.history import JobHistory, share_on
-from replay.explain.standing import OnType, away
+from replay.explain.standing import OnType, away, known_workers
 from replay.moment import Moment
 from replay.underway import Holding
 from replay.views import duration
@@ -283,7 +283,7 @@ def _notes(case: Case) -> Iterator[Reason]:
     gone = [f"{worker_id} ({why})" for worker_id, why in sorted(away(case.moment).items())]
     if gone:
         shown = ", ".join(gone[:8]) + (" ..." if len(gone) > 8 else "")
-        yield Reason("note.away", f"{len(gone)} of {len(world.workers)} workers: {shown}")
+        yield Reason("note.away", f"{len(gone)} of {known_workers(case.moment)} workers: {shown}")
     estimate = history.estimate
     if estimate is not None and (estimate.source == "provisional" or estimate.confidence < _SURE):
         text = f"{estimate.source}, confidence {estimate.confidence:.0%}"

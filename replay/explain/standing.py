@@ -135,6 +135,11 @@ def away(moment: Moment) -> dict[str, str]:
     }
 
 
+def known_workers(moment: Moment) -> int:
+    """Workers that the mechanism knows of, those that have disappeared included."""
+    return len(_workers(moment).registered)
+
+
 def _why_away(why: str, now: float) -> str:
     _, since, time_s = why.partition(" since ")
     return f"unreachable for {duration(now - float(time_s))}" if since else why

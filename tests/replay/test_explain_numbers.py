@@ -11,12 +11,13 @@ from replay.explain.explanation import Explanation
 from replay.explain.history import Histories
 from replay.explain.scan import scan
 from replay.modes import MODES
-from replay.simulate import build_workers
+from replay.simulate import WORKER, build_workers
 from schemas.events import (
     AnyEvent,
     DrainRequested,
     RoundScheduled,
     TaskStopped,
+    WorkerDisappeared,
     WorkerUnreachable,
 )
 from schemas.record import Record
@@ -182,6 +183,15 @@ def test_how_long_a_worker_is_unreachable_is_told() -> None:
     missed = (1000.0, "mechanism", WorkerUnreachable(worker_id="v100-0", since_s=990.0))
     found = at(run([job("a", 1.0)], [missed]), 1050.0, "a")
     assert said(found, "note.away") == "1 of 4 workers: v100-0 (unreachable for 60.0 s)"
+
+
+def test_workers_that_have_disappeared_are_counted_among_those_there_were() -> None:
+    """Two of four are gone, not two of two."""
+    gone = [
+        (300.0, WORKER, WorkerDisappeared(worker_id=f"v100-{n}", reporter=WORKER)) for n in range(2)
+    ]
+    found = at(run([job("a", 3.0)], gone), 700.0, "a")
+    assert said(found, "note.away") == "2 of 4 workers: v100-0 (lost), v100-1 (lost)"
 
 
 @pytest.mark.parametrize(("policy", "mode"), [("las:ss", "default"), ("fifo", "paper")])
