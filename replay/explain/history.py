@@ -298,14 +298,16 @@ class Histories:
 
     def _book_stop(self, event: TaskStopped, at: float) -> None:
         row = event.task
+        out = self._out.get(row.lease_id)
         history = self.jobs.get(row.job_id)
+        if out is None or (event.reason != "failed" and out.lease.reporters[0] != event.reporter):
+            # Of ranks elsewhere only a failure counts.
+            return
         if history is not None:
             self._book(row, event.reporter, at - row.run_s)
             if event.reason != "completed":
                 history.steps = row.checkpointed_steps
-        out = self._out.get(row.lease_id)
-        if out is not None:
-            out.running.discard(row.job_id)
+        out.running.discard(row.job_id)
 
     def _book(self, row: TaskProgress, reporter: str, starts_s: float) -> None:
         out = self._out.get(row.lease_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from replay.explain.explanation import Explanation
@@ -173,6 +174,27 @@ def test_between_plan_and_boundary_more_workers_are_said_to_change_the_end() -> 
     assert found.likely.starts_s == plan.starts_at_s
     assert {each.of for each in found.helps} == {"end"}
     assert any((each.earlier_s or 0) > 0 for each in found.helps)
+
+
+def test_of_a_gang_over_two_services_the_one_that_counts_its_steps_is_believed() -> None:
+    """The other says first that the gang is done: the history is as if it had said nothing."""
+    records = run([job("gang", 1.0, scale_factor=2, allowed_worker_types=("v100",))])
+    alone, both = Histories(), Histories()
+    for record in records:
+        event = record.event
+        if isinstance(event, RoundScheduled):
+            services = tuple(
+                msgspec.structs.replace(lease, reporters=(*lease.reporters, "worker.other"))
+                for lease in event.granted
+            )
+            event = msgspec.structs.replace(event, granted=services)
+        if isinstance(event, TaskStopped):
+            other = msgspec.structs.replace(event, reporter="worker.other")
+            both.take(msgspec.structs.replace(record, event=other))
+        alone.take(record)
+        both.take(msgspec.structs.replace(record, event=event))
+    assert both.jobs["gang"].stretches
+    assert both.jobs["gang"] == alone.jobs["gang"]
 
 
 # --- others --------------------------------------------------------------------------------------
