@@ -14,9 +14,8 @@ from typing import Protocol
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from services.mechanism.claims import Claims, Floats
+from services.mechanism.claims import Claims, Floats, Ints
 
 #: Share of a round that X/f pretends every combination has received at the start, so that f > 0.
 _HEAD_START = 0.5
@@ -129,10 +128,10 @@ class CreditPriorities(msgspec.Struct, tag=True):
     _claims: Claims | None = None
     #: (combinations, worker types) seconds owed, never below ``-_DEEPEST_DEBT`` rounds.
     _credit_s: Floats = msgspec.field(default_factory=_nothing)
-    #: (pools,) worker-seconds granted to entitled pairs in the last round.
+    #: (pools,) whoever takes no more workers than this is owed all of the last round.
+    _room: Ints = msgspec.field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    #: (pools,) worker-seconds of it that were granted to entitled pairs of the others.
     _granted_s: Floats = msgspec.field(default_factory=lambda: np.zeros(0))
-    #: (pools,) whether workers of the type were left idle in the last round.
-    _has_idle: NDArray[np.bool_] = msgspec.field(default_factory=lambda: np.zeros(0, dtype=bool))
     _elapsed_s: float = 0.0
 
     def install(self, claims: Claims, now: float, *, solved: bool) -> None:
@@ -165,10 +164,11 @@ class CreditPriorities(msgspec.Struct, tag=True):
         self._credit_s[rows, columns] -= duration_s
         np.maximum(self._credit_s, -_DEEPEST_DEBT * self._round_s, out=self._credit_s)
         workers = claims.scale_factor[rows]
-        entitled = workers * (claims.share[rows, columns] > 0)
         pools, pool = len(claims.pools), claims.pool[columns]
-        self._granted_s = duration_s * np.bincount(pool, entitled, pools).astype(float)
-        self._has_idle = np.bincount(pool, workers, pools) < capacity
+        used = np.bincount(pool, workers, pools).astype(np.int64)
+        self._room = _rooms(claims, used, capacity)
+        entitled = (claims.share[rows, columns] > 0) & (workers > self._room[pool])
+        self._granted_s = duration_s * np.bincount(pool, workers * entitled, pools).astype(float)
         self._elapsed_s = duration_s
 
     def received(
@@ -186,13 +186,41 @@ class CreditPriorities(msgspec.Struct, tag=True):
             return
         claims = self._claims
         due_s = claims.share * self._elapsed_s
-        of_columns = claims.scale_factor @ due_s
+        has_room = claims.scale_factor[:, None] <= self._room[claims.pool]
+        of_columns = claims.scale_factor @ np.where(has_room, 0.0, due_s)
         demand_s = np.bincount(claims.pool, of_columns, len(claims.pools))
         with np.errstate(divide="ignore", invalid="ignore"):
             part = np.where(demand_s > 0, np.minimum(1.0, self._granted_s / demand_s), 0.0)
-        served = np.where(self._has_idle, 1.0, part)
-        self._credit_s += served[claims.pool] * due_s
+        served = np.where(has_room, 1.0, part[claims.pool])
+        self._credit_s += served * due_s
         self._elapsed_s = 0.0
+
+
+def _rooms(claims: Claims, used: Ints, capacity: Sequence[int]) -> Ints:
+    """(pools,) workers left idle; more than anybody takes, where others could have used more.
+
+    Of five workers, jobs of four can never use but four: the fifth is nothing that they are owed.
+    """
+    idle: Ints = np.asarray(capacity, dtype=np.int64) - used
+    for pool in np.flatnonzero(idle > 0).tolist():
+        owed = (claims.share[:, claims.pool == pool] > 0).any(axis=1)
+        sizes = claims.scale_factor[owed]
+        if sizes.max(initial=0) > idle[pool] and _most_used(sizes, capacity[pool]) > used[pool]:
+            idle[pool] = sizes.max()
+    return idle
+
+
+def _most_used(sizes: Ints, capacity: int) -> int:
+    """The most of so many workers that jobs of these sizes can hold at once."""
+    #: Its n-th bit: whether some of the jobs hold n workers.
+    held = 1
+    for size, count in zip(*np.unique(sizes, return_counts=True), strict=True):
+        left = int(count)
+        while left:
+            together = (left + 1) // 2
+            held = (held | held << int(size) * together) & ((2 << capacity) - 1)
+            left -= together
+    return held.bit_length() - 1
 
 
 def _passed_on(before: Claims, credit_s: Floats, after: Claims) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from schemas.domain import Combination
 from services.mechanism.claims import Claims, Floats
-from services.mechanism.priorities import CreditPriorities, ResetPriorities
+from services.mechanism.priorities import CreditPriorities, ResetPriorities, _most_used
 
 ROUND_S = 360.0
 #: Rounds' worth of debt at which CreditPriorities forgives the rest.
@@ -136,6 +137,42 @@ def test_a_type_that_idles_owes_all() -> None:
     books.install(claims, 0.0, solved=True)
     play(books, claims, [[]])
     assert credit_s(books) == [0.75 * ROUND_S, 0.25 * ROUND_S]
+
+
+def test_workers_that_no_gang_can_use_are_nothing_gangs_are_owed() -> None:
+    """Five workers make 5/4 of a gang of four, but one runs: what is owed must not grow by 1/4.
+
+    The job of one worker beside them that is entitled to the sixth is paid for all of it.
+    """
+    gangs = dict.fromkeys("abc", 4)
+    claims = claims_of({**dict.fromkeys("abc", 5 / 12), "one": 1.0}, gangs)
+    books = CreditPriorities(ROUND_S)
+    books.install(claims, 0.0, solved=True)
+    for _ in range(300):
+        first = max(range(3), key=lambda row: credit_s(books)[row])
+        play(books, claims, [[first, 3]], workers=6)
+    assert credit_s(books)[:3] == pytest.approx([0.0] * 3, abs=ROUND_S)
+    assert credit_s(books)[3] == pytest.approx(0.0)
+
+
+def test_a_gang_that_others_stand_in_the_way_of_is_owed_all() -> None:
+    """Two of four workers idle, too few for it: without those others there would be enough."""
+    claims = claims_of({"gang": 0.5, "one": 0.5, "other": 0.5}, {"gang": 4})
+    books = CreditPriorities(ROUND_S)
+    books.install(claims, 0.0, solved=True)
+    play(books, claims, [[1, 2]], workers=4)
+    assert credit_s(books)[0] == 0.5 * ROUND_S
+
+
+@given(
+    sizes=st.lists(st.integers(1, 9), max_size=8),
+    workers=st.integers(0, 40),
+)
+def test_the_most_workers_that_jobs_can_use(sizes: list[int], workers: int) -> None:
+    """As by trying all sets of them."""
+    sums = {sum(each) for count in range(len(sizes) + 1) for each in combinations(sizes, count)}
+    most = max(total for total in sums if total <= workers)
+    assert _most_used(np.array(sizes, dtype=np.int64), workers) == most
 
 
 def test_a_gang_counts_with_all_its_workers() -> None:
