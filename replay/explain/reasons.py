@@ -134,11 +134,14 @@ def _running(case: Case) -> Iterator[Reason]:
     left = duration(max(0.0, held.until_s - moment.world.now))
     where = f"on {', '.join(held.lease.worker_ids)} for another {left} or longer"
     share = share_on(held.lease.worker_type, {on.worker_type: on.share for on in case.types})
-    planned = share if history.planned_share is None else history.planned_share
-    if planned > 0:
+    planned = history.planned_share
+    if planned is None or planned > 0:
         text = f"{where}, at priority {held.priority:g}; its share there is {share:.3f}"
-        before = "" if planned == share else f", and was {planned:.3f} when that was planned"
-        yield Reason("running.entitled", text + before)
+        if planned is None and history.is_allocated:
+            text += ", and was an equal one when that was planned"
+        elif planned not in (None, share):
+            text += f", and was {planned:.3f} when that was planned"
+        yield Reason("running.entitled", text)
     else:
         yield Reason("running.filling", f"{where}; it had no share there when that was planned")
     yield from _shared(held, history.spec.job_id)

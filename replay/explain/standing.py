@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from replay.explain.foresee import Future
 from replay.explain.history import JobHistory
 from replay.moment import Moment
-from replay.travel.mechanism import where
+from replay.travel.mechanism import ranking_now, where
 from replay.views import duration
 from schemas.domain import UNCONSOLIDATED
 from schemas.events import ClusterConfigured
@@ -73,7 +73,8 @@ def on_types(moment: Moment, history: JobHistory, seen: Future) -> list[OnType]:
     entitled, received = history.entitled_s(world.now), _received_s(moment, history)
     shares = history.shares
     if not history.is_allocated and world.config.new_jobs == "equal_share":
-        shares = _alone(spec.job_id, seen.ranking)
+        state = state_of(moment.actors[MECHANISM].core)
+        shares = _alone(spec.job_id, ranking_now(state, world.now))
     named = {*entitled, *received, *shares}
     ways = [
         way

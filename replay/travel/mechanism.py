@@ -64,7 +64,7 @@ def mechanism(state: Mapping[str, Any], cores: Cores) -> dict[str, Any]:
             for worker in workers.registered.values()
         ),
         "leases": tuple(lease_known(held.lease, held.until_round) for held in leases.held.values()),
-        "shares": tuple(_ranked(_ranking(state, cores.now), cores.received)),
+        "shares": tuple(_ranked(ranking_now(state, cores.now), cores.received)),
     }
 
 
@@ -78,7 +78,7 @@ def where(workers: Workers, worker: WorkerRegistered) -> str:
     return "for profiles" if worker.profiles_only else "there"
 
 
-def _ranking(state: Mapping[str, Any], now: float) -> Ranking | None:
+def ranking_now(state: Mapping[str, Any], now: float) -> Ranking | None:
     """How the next round would be planned now; the planner's books stay as they are."""
     jobs: Jobs = state["_jobs"]
     workers: Workers = state["_workers"]

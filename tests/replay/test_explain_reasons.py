@@ -239,6 +239,18 @@ def test_a_job_newer_than_the_allocation_has_its_equal_share() -> None:
     assert said(running, "running.entitled").endswith("its share there is 0.400")
 
 
+def test_an_equal_share_is_told_as_it_is_now_and_was() -> None:
+    """Up to the solve at 3000 s, whose FIFO then gives the job nothing; the lease goes on."""
+    config = msgspec.structs.replace(MODES["default"]("fifo", 360.0), resolve_min_gap_s=3000.0)
+    jobs = [*(job(f"a{n}", 2.0) for n in range(5)), job("b", 2.0, arrival_s=400.0)]
+    records = run(jobs, config=config)
+    for time_s, expected in (
+        (2990.0, "its share there is 0.333"),
+        (3001.0, "its share there is 0.000, and was an equal one when that was planned"),
+    ):
+        assert said(at(records, time_s, "b"), "running.entitled").endswith(f"; {expected}")
+
+
 def test_a_policy_that_fails_holds_nobody_who_need_not_wait_for_it() -> None:
     """The new job has an equal share, the others what they had."""
 
