@@ -24,6 +24,9 @@ class Workers:
     missing: dict[str, str] = field(default_factory=dict)
     #: {worker id to be leased no more: whether it has been said that nothing holds it}
     draining: dict[str, bool] = field(default_factory=dict)
+    #: Whether any worker has come to be of another type, or for profiles only: what leases say of
+    #: it may be out of date.
+    has_changed: bool = False
     #: {worker type: {server: [worker id]}} of those that can; None when out of date.
     _usable: dict[str, dict[str, list[str]]] | None = None
     _capacity: dict[str, int] = field(default_factory=dict)
@@ -33,6 +36,8 @@ class Workers:
         before = self.registered.get(worker.worker_id)
         if before is not None and not before.profiles_only:
             self.counts[before.worker_type] -= 1
+            stays = before.worker_type == worker.worker_type and not worker.profiles_only
+            self.has_changed = self.has_changed or not stays
         self.registered[worker.worker_id] = worker
         if not worker.profiles_only:
             self.counts[worker.worker_type] = self.counts.get(worker.worker_type, 0) + 1
@@ -60,8 +65,8 @@ class Workers:
 
     @property
     def all_usable(self) -> bool:
-        """Whether every registered worker can be leased."""
-        return not self.missing and not self.draining
+        """Whether whoever holds workers can be leased the same ones again."""
+        return not (self.missing or self.draining or self.has_changed)
 
     def servers(self, worker_type: str) -> Mapping[str, Sequence[str]]:
         """Servers of the type, each with its workers that can be leased."""

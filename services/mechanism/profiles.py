@@ -78,15 +78,13 @@ class Profiles:
         if not self._waiting:
             return []
         self._waiting = [each for each in self._waiting if each[0] in jobs.active]
-        busy = {w for lease, _ in self._running.values() for w in lease.worker_ids}
+        busy = self._busy.union(*(lease.worker_ids for lease, _ in self._running.values()))
         own: dict[str, list[str]] = {}
         idle: dict[str, list[str]] = {}
         for worker_id, worker in workers.registered.items():
             if worker_id not in busy and workers.leasable(worker_id):
-                if worker.profiles_only:
-                    own.setdefault(worker.worker_type, []).append(worker_id)
-                elif worker_id not in self._busy:
-                    idle.setdefault(worker.worker_type, []).append(worker_id)
+                free = own if worker.profiles_only else idle
+                free.setdefault(worker.worker_type, []).append(worker_id)
         starts_at_s = max(now, self._round.starts_at_s) if self._round else now
         until_s = self._round.ends_at_s if self._round else now
         decisions = self._lease(jobs, workers, own, now, float("inf"))

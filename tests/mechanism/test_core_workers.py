@@ -249,3 +249,12 @@ def test_a_draining_worker_can_still_be_lost() -> None:
         "LeasesChanged",
         "JobRequeued",
     ]
+
+
+def test_a_worker_that_is_of_another_type_now_is_not_held_on_to() -> None:
+    """Its lease was for what it was; it ends with the round, and the job goes on elsewhere."""
+    core = running(2, "a")
+    told(core, 20.0, worker("v100-0", "k80"))
+    second = plan(core, 2, 360.0)
+    assert (second.renewed, second.ended) == ((), ("r1-0",))
+    assert [each.worker_ids for each in second.granted] == [("v100-1",)]

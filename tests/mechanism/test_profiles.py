@@ -83,6 +83,15 @@ def test_workers_kept_for_profiles_run_no_jobs_and_wait_for_no_round() -> None:
     assert [each.worker_ids for each in scheduled.granted] == [("v100-0",)]
 
 
+def test_a_worker_kept_for_profiles_from_now_on_ends_its_round_first() -> None:
+    """The job on it has a lease until then; the profile takes a worker that is idle."""
+    core = standing(*workers(2))
+    told(core, 0.0, TimerFired(timer="round/1", due_s=0.0))
+    told(core, 5.0, kept("v100-0"))
+    profiles = granted(told(core, 5.0, asked("a", ("v100", ""))))
+    assert [each.worker_ids for each in profiles] == [("v100-1",)]
+
+
 def test_only_profile_workers_is_no_cluster() -> None:
     """A job is not refused, nor planned, on the strength of them."""
     core = standing(kept("p"))
