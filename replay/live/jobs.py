@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import secrets
 import shlex
-import tomllib
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -18,6 +17,7 @@ from replay.options import InputError, OptionError
 from schemas.domain import JobSpec
 from schemas.subjects import is_safe_name
 from services.mechanism.admission import hopeless, refusal
+from services.runtime.toml_file import TomlError, TomlFile, hint
 
 #: Words in the names of variables whose values nobody else should read.
 _SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
@@ -30,8 +30,8 @@ class JobFileError(InputError):
     """A job file is wrong; the message names file, line and key, and what would be right."""
 
 
-def _read_job(path: Path) -> dict[str, Any]:
-    """Keys and values of a job file.
+def _read_job(path: Path) -> TomlFile:
+    """A job file, whose keys are known ones.
 
     Raises
     ------
@@ -39,19 +39,14 @@ def _read_job(path: Path) -> dict[str, Any]:
         It cannot be read, is no TOML, or has a key that no job has.
     """
     try:
-        text = path.read_text()
-        found = tomllib.loads(text)
-    except OSError as error:
-        raise JobFileError(f"{path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise JobFileError(f"{path} is no TOML: {error}") from None
+        file = TomlFile.read(path)
+    except TomlError as error:
+        raise JobFileError(str(error)) from None
     known = [f for f in JobSpec.__struct_fields__ if f not in _OF_TRACES]
-    for key in found:
+    for key in file.content:
         if key not in known:
-            near = get_close_matches(key, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-            raise JobFileError(f"{path}, line {_line(text, key)}: {key!r} is no key; {hint}")
-    return found
+            raise JobFileError(f"{file.where(key)}: {key!r} is no key; {hint(key, known)}")
+    return file
 
 
 def job_of(
@@ -71,12 +66,13 @@ def job_of(
     JobFileError, OptionError
         A field is missing, or is not what it must be.
     """
-    given = dict(_read_job(file)) if file is not None else {}
+    read = TomlFile(called, "", {}) if file is None else _read_job(file)
+    given = dict(read.content)
     given |= {name: value for name, value in typed.items() if value is not None}
     speeds = given.get("declared_throughputs")
     if isinstance(speeds, dict):
         given["declared_throughputs"] = {t: _rate(t, speed) for t, speed in speeds.items()}
-    return _build_job(given, command, Path.cwd(), called if file is None else str(file))
+    return _build_job(given, command, Path.cwd(), read)
 
 
 def _rate(worker_type: str, value: Any) -> float:
@@ -87,14 +83,14 @@ def _rate(worker_type: str, value: Any) -> float:
 
 
 def _build_job(
-    given: Mapping[str, Any], command: Sequence[str], workdir: Path, source: str
+    given: Mapping[str, Any], command: Sequence[str], workdir: Path, file: TomlFile
 ) -> JobSpec:
-    """The job of these fields, run where it was typed; ``source`` is what messages name."""
-    fields = dict(given)
+    """The job of these fields, run where it was typed; ``file`` is what messages name."""
+    fields, source = dict(given), file.path
     if command:
         fields["command"] = shlex.join(command)
     fields.setdefault("job_type", "")
-    fields.setdefault("job_id", _new_id(fields["job_type"] or "job"))
+    fields.setdefault("job_id", _new_id(str(fields["job_type"])))
     fields.setdefault("workdir", str(workdir))
     if not fields["job_type"]:
         raise JobFileError(f"{source}: job_type is missing: its throughput is looked up by it")
@@ -103,7 +99,7 @@ def _build_job(
     try:
         job = msgspec.convert(fields, JobSpec)
     except msgspec.ValidationError as error:
-        raise JobFileError(f"{source}: {error}") from None
+        raise JobFileError(_said(error, fields, file)) from None
     if not is_safe_name(job.job_id):
         raise JobFileError(
             f"{source}: job_id is {job.job_id!r}; expected 1 to 64 letters, digits, '_' or '-'"
@@ -188,6 +184,11 @@ def _new_id(job_type: str) -> str:
     return f"{words}-{secrets.token_hex(4)}"
 
 
-def _line(text: str, key: str) -> int:
-    pattern = re.compile(rf"\s*\[?\s*[\"']?{re.escape(key)}[\"']?\s*[=\].]")
-    return next((n for n, line in enumerate(text.splitlines(), 1) if pattern.match(line)), 1)
+def _said(error: msgspec.ValidationError, fields: Mapping[str, Any], file: TomlFile) -> str:
+    """What is wrong with a field, and where the file has it."""
+    at = re.search(r" - at `\$\.(\w+)(\S*)`$", str(error))
+    if at is None:
+        return f"{file.path}: {error}"
+    where = file.where(at[1]) if file.content.get(at[1]) == fields[at[1]] else file.path
+    value = f"{fields[at[1]]!r:.80}"
+    return f"{where}: {at[1]}{at[2]} is {value}: {str(error)[: at.start()]}"

@@ -15,11 +15,8 @@ another way to say ``mean_gap``. Paths are meant from the file's own folder.
 from __future__ import annotations
 
 import itertools
-import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -27,6 +24,7 @@ import msgspec
 
 from replay.options import InputError
 from replay.request import Request
+from services.runtime.toml_file import TomlError, TomlFile, hint
 
 #: Options of ``simulate`` that say where to write, which a sweep decides itself.
 OUTPUTS = ("log", "jobs_json", "json", "force")
@@ -72,40 +70,29 @@ def read_experiment(path: Path) -> Experiment:
     ------
     ExperimentError
         It is no TOML; a key is no option of ``gavel simulate``; a value is not what the option
-        takes; there is nothing in a list; or two keys say the same thing.
-    OSError
-        It cannot be read.
+        takes; there is nothing in a list; or two keys say the same thing; it cannot be read.
     """
     try:
-        text = path.read_text("utf-8-sig")
-        found = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ExperimentError(f"{path} is no TOML: {error}") from None
-    return parse_experiment(found, str(path), text, path.parent)
-
-
-def parse_experiment(
-    found: Mapping[str, Any], source: str, text: str = "", folder: Path = Path()
-) -> Experiment:
-    """Make sense of an experiment's keys and values; see ``read_experiment``."""
-    if not found:
-        raise ExperimentError(f"{source} has no key; expected some of {', '.join(KEYS)}")
+        file = TomlFile.read(path)
+    except TomlError as error:
+        raise ExperimentError(str(error)) from None
+    if not file.content:
+        raise ExperimentError(f"{file.path} has no key; expected some of {', '.join(KEYS)}")
     types = get_type_hints(Request) | {LOAD: float | None}
     values: dict[str, list[Any]] = {}
-    for key, given in found.items():
-        where = f"{source}, line {_line(text, key)}" if text else source
+    for key, given in file.content.items():
+        where = file.where(key)
         if key not in KEYS:
-            near = get_close_matches(key, KEYS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(KEYS)}"
-            raise ExperimentError(f"{where}: {key!r} is no option of gavel simulate; {hint}")
+            said = f"{key!r} is no option of gavel simulate; {hint(key, KEYS)}"
+            raise ExperimentError(f"{where}: {said}")
         listed = given if isinstance(given, list) else [given]
         if not listed:
             raise ExperimentError(f"{where}: {key} is [], must be one value or more")
-        read = [_value(where, key, value, types[key], folder) for value in listed]
+        read = [_value(where, key, value, types[key], path.parent) for value in listed]
         values[key] = list(dict.fromkeys(read))
     if LOAD in values and "mean_gap" in values:
-        raise ExperimentError(f"{source}: {LOAD} and mean_gap say the same thing: leave one out")
-    return Experiment(source, values)
+        raise ExperimentError(f"{file.path}: {LOAD} and mean_gap say the same thing: leave one out")
+    return Experiment(file.path, values)
 
 
 def _value(where: str, key: str, value: Any, kind: Any, folder: Path) -> Any:
@@ -130,8 +117,3 @@ def _request(chosen: dict[str, Any]) -> Request:
     # Jobs come from somewhere: where no trace is named, they are drawn.
     chosen.setdefault("generate", chosen.get("trace") is None)
     return Request(**chosen)
-
-
-def _line(text: str, key: str) -> int:
-    pattern = re.compile(rf"\s*\[*\s*[\"']?{re.escape(key)}[\"']?\s*[=\].]")
-    return next((n for n, line in enumerate(text.splitlines(), 1) if pattern.match(line)), 1)

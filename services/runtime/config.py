@@ -6,8 +6,6 @@ there counts. Every service reads the same file, and takes from it what it needs
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -17,6 +15,7 @@ import msgspec
 
 from schemas.subjects import is_safe_name
 from services.runtime.logs import LEVELS
+from services.runtime.toml_file import TomlError, TomlFile, hint
 
 _PREFIX = "GAVEL"
 #: A variable of ours as like as this to one that exists is a mistake; others may be anybody's.
@@ -145,21 +144,24 @@ def load(kind: type[S], path: Path | None, environment: Mapping[str, str]) -> S:
     ConfigError
         The file is not there or is no TOML; a key does not exist; a value is not what it must be.
     """
-    text, content = _read(path)
-    where = _Where(path, text)
+    try:
+        file = TomlFile("", "", {}) if path is None else TomlFile.read(path)
+    except TomlError as error:
+        raise ConfigError(str(error)) from None
+    content = dict(file.content)
     sections = {field.name: field.type for field in msgspec.structs.fields(kind)}
-    _check_names(content, list(sections), "section", where)
+    _check_names(content, list(sections), "section", file)
     known: dict[str, tuple[str, str]] = {}
     for section, struct in sections.items():
         keys = [field.name for field in msgspec.structs.fields(struct)]
         found = content.setdefault(section, {})
         if not isinstance(found, dict):
-            raise ConfigError(f"{where.line(section)}: {section} must be a table, [{section}]")
-        _check_names(found, keys, f"key of [{section}]", where)
+            raise ConfigError(f"{file.where(section)}: {section} must be a table, [{section}]")
+        _check_names(found, keys, f"key of [{section}]", file)
         known |= {f"{_PREFIX}_{section}_{key}".upper(): (section, key) for key in keys}
     _check_variables(environment, known)
     values = {
-        section: _section(section, struct, content[section], environment, where)
+        section: _section(section, struct, content[section], environment, file)
         for section, struct in sections.items()
     }
     return kind(**values)
@@ -252,39 +254,10 @@ def _of_worker(worker: WorkerSettings) -> list[tuple[bool, str, object, str]]:
     ]
 
 
-class _Where:
-    """Names the place of a key, for messages."""
-
-    def __init__(self, path: Path | None, text: str) -> None:
-        self._path = path
-        self._lines = text.splitlines()
-
-    def line(self, key: str) -> str:
-        pattern = re.compile(rf"\s*\[?\s*[\"']?{re.escape(key)}[\"']?\s*[=\].]")
-        for number, line in enumerate(self._lines, 1):
-            if pattern.match(line):
-                return f"{self._path}, line {number}"
-        return str(self._path)
-
-
-def _read(path: Path | None) -> tuple[str, dict[str, Any]]:
-    if path is None:
-        return "", {}
-    try:
-        text = path.read_text()
-        return text, tomllib.loads(text)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is no TOML: {error}") from None
-
-
-def _check_names(found: Mapping[str, Any], right: list[str], what: str, where: _Where) -> None:
+def _check_names(found: Mapping[str, Any], right: list[str], what: str, file: TomlFile) -> None:
     for name in found:
         if name not in right:
-            near = get_close_matches(name, right, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(right)}"
-            raise ConfigError(f"{where.line(name)}: {name!r} is no {what}; {hint}")
+            raise ConfigError(f"{file.where(name)}: {name!r} is no {what}; {hint(name, right)}")
 
 
 def _check_variables(environment: Mapping[str, str], known: Mapping[str, Any]) -> None:
@@ -300,7 +273,7 @@ def _section(
     struct: type[msgspec.Struct],
     found: dict[str, Any],
     environment: Mapping[str, str],
-    where: _Where,
+    file: TomlFile,
 ) -> msgspec.Struct:
     values: dict[str, Any] = {}
     for field in msgspec.structs.fields(struct):
@@ -311,7 +284,7 @@ def _section(
             if isinstance(field.default, tuple):
                 value = [part.strip() for part in value.split(",") if part.strip()]
         elif field.name in found:
-            place, strict = where.line(field.name), True
+            place, strict = file.where(field.name), True
             value = found[field.name]
         else:
             continue

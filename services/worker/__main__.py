@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-import tomllib
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from services.runtime.config import ConfigError, WorkerSettings
 from services.runtime.service import Process, Service
 from services.runtime.service import main as run
 from services.runtime.shell import Shell
+from services.runtime.toml_file import TomlError, TomlFile
 from services.worker import devices
 from services.worker import launch as launcher
 from services.worker.core import WorkerCore
@@ -143,10 +143,13 @@ def _lines(key: str, path: str) -> dict[str, str]:
     if not path:
         return {}
     try:
-        found = tomllib.loads(Path(path).read_text())
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"worker.{key} {path}: {error}") from None
-    return {name: str(value) for name, value in found.items()}
+        file = TomlFile.read(Path(path))
+    except TomlError as error:
+        raise ConfigError(f"worker.{key}: {error}") from None
+    for name, value in file.content.items():
+        if not isinstance(value, str):
+            raise ConfigError(f"worker.{key}: {file.where(name)}: {name} must be text, in quotes")
+    return file.content
 
 
 def main() -> int:
