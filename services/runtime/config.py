@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from schemas.subjects import is_safe_name
+from services.runtime import connection
 from services.runtime.logs import LEVELS
 from services.runtime.toml_file import TomlError, TomlFile, hint
 
@@ -179,6 +180,10 @@ def check(settings: Settings) -> Settings:
     wrong = [
         (not is_safe_name(log.cluster), "log.cluster", log.cluster, "letters, digits, '_', '-'"),
         (not log.servers, "log.servers", log.servers, "one URL or more"),
+        *(
+            (not connection.is_url(url), "log.servers", connection.shown([url]), connection.URLS)
+            for url in log.servers
+        ),
         (
             not log.monitor_url.startswith(("http://", "https://")) and log.monitor_url != "",
             "log.monitor_url",

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 import nats.errors
 from nats.aio.client import Client
@@ -24,12 +25,17 @@ OPTIONS: Mapping[str, Any] = {
     "max_outstanding_pings": 2,
     "pending_size": -1,
 }
+URLS = "nats://HOST:PORT, or tls://HOST:PORT"
 #: The names are a help to who mistyped one; a user who may not see them gets no answer.
 _NAMES_TIMEOUT_S = 1.0
 _NO_SUCH_STREAM = 10059
 
 # Whenever a server ends a TLS connection, asyncio warns of how the library has set it up.
 logging.getLogger("asyncio").addFilter(lambda line: "eof_received" not in str(line.msg))
+
+
+class BadUrlError(LogError):
+    """What is named as a server is none."""
 
 
 class UnfitServerError(LogError):
@@ -61,6 +67,32 @@ class LogClient(Client):  # type: ignore[misc] # the library is untyped
             raise nats.errors.Error(f"{uri.hostname}:{uri.port} speaks no TLS")
         command: bytes = super()._connect_command()
         return command
+
+
+def is_url(text: str) -> bool:
+    """Whether it is ``nats://HOST:PORT`` or, for TLS, ``tls://HOST:PORT``; only HOST is needed."""
+    try:
+        url = urlsplit(text if "//" in text else f"nats://{text}")
+        # Read for the error it raises: not every number is a port.
+        _ = url.port
+    except ValueError:
+        return False
+    # The library takes this name for no name.
+    has_host = bool(url.hostname) and url.hostname != "none" and not re.search(r"\s", text)
+    return has_host and url.scheme in ("nats", "tls") and not url.path.strip("/")
+
+
+def check_urls(servers: Sequence[str]) -> None:
+    """Check that each is one.
+
+    Raises
+    ------
+    BadUrlError
+        One is not.
+    """
+    for each in servers:
+        if not is_url(each):
+            raise BadUrlError(f"{shown([each])!r} is no server; expected {URLS}")
 
 
 def shown(servers: Sequence[str]) -> str:

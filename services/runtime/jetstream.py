@@ -122,6 +122,8 @@ class JetStreamLog:
 
         Raises
         ------
+        BadUrlError
+            What is named is no server.
         LogUnavailableError
             No server answers there, or it lets nobody in.
         UnfitServerError
@@ -131,6 +133,8 @@ class JetStreamLog:
         NoSuchClusterError
             There is no stream, and it is not to be made.
         """
+        urls = [servers] if isinstance(servers, str) else list(servers)
+        connection.check_urls(urls)
         log = cls(
             cluster,
             try_timeout_s=try_timeout_s,
@@ -139,7 +143,7 @@ class JetStreamLog:
             clock=clock,
         )
         try:
-            await log._open(servers, name, credentials or {}, connect_timeout_s)
+            await log._open(urls, name, credentials or {}, connect_timeout_s)
             await log._ensure_stream(max_bytes, replicas, make=make)
             if monitor_url:
                 log.warnings = await asyncio.to_thread(sync_warnings, monitor_url)
@@ -393,17 +397,12 @@ class JetStreamLog:
     # --- connection ------------------------------------------------------------------------------
 
     async def _open(
-        self,
-        servers: str | Sequence[str],
-        name: str,
-        credentials: Mapping[str, Any],
-        timeout_s: float,
+        self, urls: Sequence[str], name: str, credentials: Mapping[str, Any], timeout_s: float
     ) -> None:
-        urls = [servers] if isinstance(servers, str) else list(servers)
         try:
             async with asyncio.timeout(timeout_s):
                 await self.client.connect(
-                    servers=urls,
+                    servers=list(urls),
                     name=name,
                     inbox_prefix=f"_INBOX_{name.replace('.', '_')}",
                     error_cb=self._on_error,

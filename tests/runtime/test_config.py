@@ -59,6 +59,11 @@ def test_the_environment_counts_over_the_file(tmp_path: Path) -> None:
         ("[log]\ncluster = 'a.b'", {}, r"log.cluster is 'a.b', must be letters"),
         ("[log]\nreplicas = 2", {}, r"log.replicas is 2, must be 1, 3 or 5"),
         ("[log]\nservers = []", {}, r"log.servers is \(\), must be one URL"),
+        (
+            "[log]\nservers = ['http://u:p@h:1']",
+            {},
+            r"servers is 'http://h:1', must be nats://HOST",
+        ),
         ("[service]\nlog_level = 'loud'", {}, r"log_level is 'loud', must be one of debug"),
         ("[service]\nhealth_port = 70000", {}, r"health_port is 70000, must be 0 to 65535"),
         ("[service]\nsnapshot_every = 0", {}, r"snapshot_every is 0, must be 1 or more records"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from services.runtime import stream
-from services.runtime.connection import NoSuchClusterError
+from services.runtime.connection import BadUrlError, NoSuchClusterError, is_url
 from services.runtime.embedded import find_binary
 from services.runtime.jetstream import JetStreamLog
 from services.runtime.live_log import LogUnavailableError
@@ -29,6 +30,20 @@ def test_a_server_that_is_not_there_is_named() -> None:
             await JetStreamLog.connect("nats://127.0.0.1:1", "lab", connect_timeout_s=0.5)
 
     run(main())
+
+
+@pytest.mark.parametrize(
+    "url", ["none", "/", "[", "nats://", "nats://h:99999", "http://h:4222", "nats://a b", "h/path"]
+)
+def test_what_is_no_server_is_named(url: str) -> None:
+    """Before anything is connected to; a host alone, with a port, or in TLS is one."""
+
+    async def connect() -> None:
+        with pytest.raises(BadUrlError, match=rf"^{re.escape(repr(url))} is no server; expected"):
+            await JetStreamLog.connect(["127.0.0.1", url], "main")
+
+    asyncio.run(connect())
+    assert all(is_url(each) for each in ("h", "h:4222", "nats://u:p@h:4222/", "tls://[::1]:4222"))
 
 
 def test_a_password_in_a_url_is_not_shown() -> None:
