@@ -306,7 +306,9 @@ def fetch(
 
 
 def resize(
-    size: Annotated[float, typer.Argument(metavar="GB", min=0.001, help="Room, 10^9 bytes.")],
+    size: Annotated[
+        float, typer.Argument(metavar="GB", min=0.001, max=1e6, help="Room, 10^9 bytes.")
+    ],
     nats: Nats = "",
     cluster: Name = "",
 ) -> int:
