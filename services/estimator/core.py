@@ -47,7 +47,7 @@ from services.estimator.effects import Fingerprint, MeasuredCell, PlanProfiles
 from services.estimator.jobs import JobEstimate, capped
 from services.estimator.meter import Meter, PairReading, Reading
 from services.estimator.rates import MovingRate, rate_on, rates_of
-from services.estimator.references import ClassKey, References
+from services.estimator.references import NAMELESS, ClassKey, References
 
 #: A job that has run for so many rounds is matched with what is known of it by then: where no
 #: worker is ever idle, its profiles may never be taken; elsewhere, they may have found nothing.
@@ -298,14 +298,15 @@ class EstimatorCore:
         job.learned(event)
         key = (event.row.job_type, event.row.scale_factor)
         if event.row.beside and key not in self._references.alone:
-            self._references.learn(event.row)
+            of_jobs = {each.job_class or each.spec.job_type for each in self._jobs.values()}
+            self._references.learn(event.row, of_jobs)
         return self._references.publish(key) if key in self._references.alone else ()
 
     def _own_class(self, spec: JobSpec) -> str:
         """What to call the class that a job may be the first of."""
         if self._config.trust_job_types and spec.job_type:
             return spec.job_type
-        return f"job {spec.job_id}"
+        return f"{NAMELESS}{spec.job_id}"
 
     # --- real leases -----------------------------------------------------------------------------
 

@@ -23,6 +23,10 @@ ClassKey = tuple[str, int]
 #: {worker type: steps/s of (the class, the other beside it)}
 _Cells = dict[str, tuple[float, float]]
 
+#: Begins the name of a class that is called by its first job, and not by a job type.
+NAMELESS = "job "
+#: Nameless classes that are remembered when no job is of them, at each scale factor.
+_CLASSES_REMEMBERED = 32
 #: Jobs of a class whose measurements stand for it, at most: the last ones.
 _JOBS_MEASURED = 9
 #: Two jobs that should have made so many steps each, and made none, do not run together.
@@ -37,8 +41,9 @@ class References:
     alone: dict[ClassKey, tuple[Throughput, ...]] = field(default_factory=dict)
     #: {class: {other class: what both make together}}, each pair seen from either side
     _beside: dict[ClassKey, dict[ClassKey, _Cells]] = field(default_factory=dict)
-    #: Classes that no table has: there is nothing to start beside another job, to profile it.
-    _learned: set[ClassKey] = field(default_factory=set)
+    #: Classes that no table has, oldest first: there is nothing to start beside another job, to
+    #: profile it.
+    _learned: dict[ClassKey, None] = field(default_factory=dict)
     #: {class: the row last published}, in the order of first publication
     published: dict[ClassKey, ThroughputRow] = field(default_factory=dict)
     #: Published classes that have pairs which were measured to be otherwise.
@@ -58,10 +63,23 @@ class References:
             self._add(row)
         return [emit for key in tuple(self.published) for emit in self.publish(key)]
 
-    def learn(self, row: ThroughputRow) -> None:
-        """A job is like none there is: it is the first of a class."""
-        self._learned.add((row.job_type, row.scale_factor))
+    def learn(self, row: ThroughputRow, in_use: Collection[str]) -> None:
+        """A job is like none there is: it is the first of a class.
+
+        Where all jobs are unlike, each would be one, and know all before it. Of the nameless ones
+        that no job is of any more (``in_use``, names, are of some) the last are remembered.
+        """
+        key = (row.job_type, row.scale_factor)
+        self._learned[key] = None
         self._add(row)
+        nameless = (k for k in self._learned if k[1] == key[1] and k[0].startswith(NAMELESS))
+        dropped = set([k for k in nameless if k[0] not in in_use][:-_CLASSES_REMEMBERED])
+        if dropped:
+            self._forget(dropped)
+        self._stale -= dropped
+        for each in dropped:
+            del self.alone[each]
+            self.published.pop(each, None)
 
     def publish(self, key: ClassKey, source: str = "table") -> tuple[Emit, ...]:
         """Publish the class, with its pairs among the classes published before it."""
@@ -187,8 +205,8 @@ class References:
         """Pairs of these classes are no longer known, seen from either side."""
         forgotten = set(keys)
         self._rows.clear()
-        self._learned -= forgotten
         for key in forgotten:
+            self._learned.pop(key, None)
             for other in self._beside.pop(key, {}):
                 self._beside.get(other, {}).pop(key, None)
         for measured in [m for m in self._measured if m[0] in forgotten]:

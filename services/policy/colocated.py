@@ -34,15 +34,19 @@ def colocated_speeds(
         indices.setdefault(key, []).append(index)
     pairs: PairSpeeds = {}
     for key, row in rows.items():
+        if key not in indices:
+            continue
         by_other: dict[str, dict[str, tuple[float, float]]] = {}
         for pair in row.beside:
+            if (pair.other_job_type, key[1]) not in indices:
+                continue
             speeds = by_other.setdefault(pair.other_job_type, {})
             speeds[pair.worker_type] = (pair.steps_per_s, pair.other_steps_per_s)
         for other, speeds in sorted(by_other.items()):
             one = tuple(speeds.get(t, (0.0, 0.0))[0] for t in types)
             two = tuple(speeds.get(t, (0.0, 0.0))[1] for t in types)
-            for c in indices.get(key, ()):
-                for d in indices.get((other, key[1]), ()):
+            for c in indices[key]:
+                for d in indices[other, key[1]]:
                     both = tuple(map(mul, one, factors[c])), tuple(map(mul, two, factors[d]))
                     pairs[min(c, d), max(c, d)] = both if c <= d else (both[1], both[0])
     return pairs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from schemas.events import (
     WorkerRegistered,
 )
 from services.estimator import learning
-from services.estimator.effects import give_up
+from services.estimator.effects import Fingerprint, give_up
 from tests.estimator.play import REPORTER, Find, Play, estimates, rates
 
 LEARNED = ClusterConfigured(policy="las:ss", estimator="learned")
@@ -84,6 +85,12 @@ def like_none(cell: ProfileCell) -> tuple[float, float] | str:
     return (0.98 * alone, 0.02 * of_other) if of_other else (alone, 0.0)
 
 
+def anything(seed: int) -> Find:
+    """Profiles of a job like no other."""
+    rng = random.Random(seed)
+    return lambda _cell: (rng.random(), rng.random())
+
+
 def test_a_job_like_no_reference_is_a_reference_from_then_on() -> None:
     """Its class has its type's name and all pairs; the next of the name is believed, unprofiled."""
     play = Play(LEARNED, *WORKERS, IMPORTED, submitted(KNOWN, "other"))
@@ -106,6 +113,21 @@ def test_where_names_are_not_trusted_the_next_is_found_to_be_alike() -> None:
     assert (one.job_id, one.row.job_type) == ("a", "job a")
     assert (other.job_id, other.row.job_type) == ("b", "job a")
     assert not other.row.beside
+
+
+def test_where_no_two_jobs_are_alike_not_all_are_remembered() -> None:
+    """Each would know all before it; the class of a job that is there is kept, however old."""
+    play = Play(UNNAMED, *WORKERS, IMPORTED)
+    for number in range(40):
+        play.tell(submitted("x", f"j{number}"))
+        play.profile(play.asked(f"j{number}"), anything(number))
+        if number:
+            play.tell(JobCompleted(job_id=f"j{number}", steps=1.0))
+    (newest, *_) = [each for each in reversed(play.effects) if isinstance(each, Fingerprint)]
+    names = {row.job_type for row in newest.learned}
+    assert {"job j0", "job j38"} <= names
+    assert "job j1" not in names
+    assert len(names) <= 34
 
 
 def test_jobs_alike_but_for_noise_get_equal_estimates() -> None:
