@@ -102,8 +102,12 @@ class JobEstimate:
         self.job_class, self.confidence = event.row.job_type, event.confidence
         self.believe(rates_of(event.row), event.source)
         for each in self.profiled:
-            if not each.cell.beside:
-                self.rates[each.cell.worker_type].count += 1
+            way = each.cell.worker_type
+            if not each.cell.beside and way in self.rates:
+                self.rates[way].count += 1
+            elif not each.cell.beside:
+                # It was over while the match was under way.
+                self.measured(way, each.steps_per_s)
         self.published = rates_of(event.row)
 
     def check_claim(self) -> tuple[Emit, ...]:

@@ -20,7 +20,8 @@ from schemas.events import (
     WorkerRegistered,
 )
 from services.estimator import learning
-from services.estimator.effects import Fingerprint, give_up
+from services.estimator.effects import Fingerprint, MeasuredCell, give_up
+from services.estimator.jobs import JobEstimate
 from tests.estimator.play import REPORTER, Find, Play, estimates, rates
 
 LEARNED = ClusterConfigured(policy="las:ss", estimator="learned")
@@ -369,6 +370,17 @@ def test_a_measurement_a_million_times_off_changes_nothing() -> None:
     play.run_round("a", "v100", 4.0)
     assert play.run_round("a", "v100", 4e6) == []
     assert play.run_round("a", "v100", 4.0) == []
+
+
+def test_a_profile_that_is_over_while_its_job_is_matched_counts() -> None:
+    """The match cannot know of it, nor of its worker type where no table has that."""
+    job = JobEstimate(submitted(declared_throughputs={"k80": 1.0}).job)
+    job.believe(job.spec.declared_throughputs, "provisional")
+    job.profiled.append(MeasuredCell(ProfileCell("b200", ""), 40.0, 0.0))
+    alone = (Throughput("k80", 1.0),)
+    row = ThroughputRow(job_type=KNOWN, scale_factor=1, alone=alone)
+    job.learned(ThroughputEstimated(row=row, job_id="a", source="learned"))
+    assert {t: rate.value for t, rate in job.rates.items()} == {"k80": 1.0, "b200": 40.0}
 
 
 def test_effects_are_pure() -> None:
