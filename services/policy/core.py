@@ -40,11 +40,11 @@ from schemas.events import (
     WorkerReturned,
 )
 from services.policy.catalog import needs
-from services.policy.colocated import colocated_speeds
 from services.policy.isolated import isolated_speeds
 from services.policy.jobs import blind
 from services.policy.placement import fastest, unconsolidated
 from services.policy.problem import JobClass, PolicyError, Problem
+from services.policy.sharing.colocated import colocated_speeds
 
 #: Jobs alike in all that a solver sees: (job type, scale factor, weight, entity, allowed worker
 #: types, what is estimated of the job alone, in text; empty if a class's estimate holds, or holds

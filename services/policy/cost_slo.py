@@ -10,13 +10,13 @@ from services.policy.classes import ClassArrays, gather
 from services.policy.cost import best_ratio, check_floor, floors, usd_per_h
 from services.policy.division import divide
 from services.policy.jobs import Jobs, gather_jobs, job_rows
-from services.policy.pairs import Columns
 from services.policy.pooled import Optimum
 from services.policy.pools import Pools, Ways
 from services.policy.problem import Allocation, Problem
 from services.policy.relief import RelievedProgram
-from services.policy.sharing_division import Served, serve_shared
-from services.policy.sharing_pools import shared_pools
+from services.policy.sharing.division import Served, serve_shared
+from services.policy.sharing.pairs import Columns
+from services.policy.sharing.pools import shared_pools
 from services.policy.solver import Floats
 
 

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from services.policy.classes import ClassArrays, gather, to_rows
-from services.policy.meetings import to_rows as shared_rows
-from services.policy.pairs import gather_with_pairs
 from services.policy.pools import Pools, Ways
 from services.policy.problem import Allocation, Problem
-from services.policy.sharing_pools import shared_pools, weightless
+from services.policy.sharing.meetings import to_rows as shared_rows
+from services.policy.sharing.pairs import gather_with_pairs
+from services.policy.sharing.pools import shared_pools, weightless
 from services.policy.solver import Floats
 
 

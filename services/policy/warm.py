@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from services.policy.pairs import WORTH_SHARING
 from services.policy.problem import ProblemError
+from services.policy.sharing.pairs import WORTH_SHARING
 from services.policy.solver import INF, Floats, Ints, LinearProgram
 
 #: Most columns that are taken in after one solve.

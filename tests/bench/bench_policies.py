@@ -13,15 +13,10 @@ import pytest
 
 from replay.traces.tables import read_table
 from services.estimator.tables import ThroughputTable
-from services.policy import (
-    reference,
-    reference_entities,
-    reference_objectives,
-    reference_sharing,
-)
 from services.policy.catalog import resolve
 from services.policy.classes import gather
 from services.policy.problem import Problem
+from services.policy.reference import hierarchical, las, objectives, sharing
 from tests.bench.drawn import problem
 from tests.policy.progress import Jobs
 from tests.policy.sharing import one_by_one
@@ -67,40 +62,40 @@ _CASES = [
 
 
 def _las(asked: Problem) -> object:
-    return reference.las(gather(asked)[0])
+    return las.las(gather(asked)[0])
 
 
 def _makespan(asked: Problem) -> object:
     jobs = Jobs.of(asked)
     none = np.zeros(len(jobs.ids))
-    return reference_objectives.lowest_rho(jobs.arrays, jobs.steps, none + 1.0, none)
+    return objectives.lowest_rho(jobs.arrays, jobs.steps, none + 1.0, none)
 
 
 def _finish_time(asked: Problem) -> object:
     jobs = Jobs.of(asked)
     due_s = jobs.isolated_s + jobs.steps / jobs.isolated
-    return reference_objectives.lowest_rho(jobs.arrays, jobs.steps, due_s, jobs.elapsed_s)
+    return objectives.lowest_rho(jobs.arrays, jobs.steps, due_s, jobs.elapsed_s)
 
 
 def _shared_makespan(asked: Problem) -> object:
     jobs = one_by_one(asked)
     steps = np.array([c.steps_remaining[0] for c in jobs.classes])
-    return reference_sharing.best_multiple(jobs, steps)
+    return sharing.best_multiple(jobs, steps)
 
 
 def _shared_hierarchical(asked: Problem) -> object:
-    return reference_sharing.hierarchical(one_by_one(asked))
+    return sharing.hierarchical(one_by_one(asked))
 
 
 #: {policy: (jobs that its readable program in cvxpy is given, the program)}: over classes for LAS,
 #: over jobs and over pairs of jobs for the others, so as many as take it seconds.
 _READABLE: dict[str, tuple[int, Callable[[Problem], object]]] = {
     "las": (2048, _las),
-    "las:ss": (24, reference_sharing.las),
+    "las:ss": (24, sharing.las),
     "ftf": (512, _finish_time),
     "makespan": (512, _makespan),
     "makespan:ss": (24, _shared_makespan),
-    "hierarchical": (64, reference_entities.hierarchical),
+    "hierarchical": (64, hierarchical.hierarchical),
     "hierarchical:ss": (16, _shared_hierarchical),
 }
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from services.policy.classes import SHARE_UNIT, gather
 from services.policy.isolated import isolated_shares
 from services.policy.problem import Allocation, JobClass, Problem
-from services.policy.reference_objectives import JobArrays
+from services.policy.reference.objectives import JobArrays
 from services.policy.solver import Floats
 from tests.policy.problems import TYPES, problems, shares
 

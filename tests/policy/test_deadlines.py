@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 
-from services.policy import reference_objectives as reference
 from services.policy import solver
 from services.policy.catalog import resolve
 from services.policy.classes import SHARE_UNIT
 from services.policy.jobs import blind
 from services.policy.problem import Allocation, Problem
+from services.policy.reference import objectives as reference
 from services.policy.solver import Floats
 from tests.policy.problems import job_class, problem, shares, violation
 from tests.policy.progress import Jobs, underway

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from schemas.domain import Entity
 from schemas.events import AllocationFailed
-from services.policy import reference_entities
 from services.policy.core import Solve
 from services.policy.hierarchical import Hierarchical
 from services.policy.las import Las
 from services.policy.problem import Allocation, JobClass, Problem, ProblemError
+from services.policy.reference import hierarchical as reference_entities
 from services.policy.solve import carry_out
 from tests.policy.problems import job_class, problem, problems, shares, violation
 

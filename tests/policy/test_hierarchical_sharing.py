@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.policy import reference_sharing
 from services.policy.hierarchical import Hierarchical
-from services.policy.hierarchical_sharing import HierarchicalSharing
-from services.policy.las_sharing import LasSharing
 from services.policy.problem import Problem
+from services.policy.reference import sharing as reference_sharing
+from services.policy.sharing.hierarchical import HierarchicalSharing
+from services.policy.sharing.las import LasSharing
 from services.policy.solver import Floats
 from tests.policy.problems import problems
 from tests.policy.sharing import (

@@ -11,10 +11,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from services.policy import reference, solver, water_filling
+from services.policy import solver, water_filling
 from services.policy.classes import SHARE_UNIT, ClassArrays, gather
 from services.policy.las import Las, LasAgnostic
 from services.policy.problem import Allocation, JobClass, Policy, Problem, ProblemError
+from services.policy.reference import las as reference
 from services.policy.solver import Floats
 from services.policy.water_filling import Filling, fill
 from tests.policy.problems import job_class, problem, problems, shares, violation

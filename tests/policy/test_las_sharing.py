@@ -11,12 +11,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from services.policy import reference_sharing
 from services.policy.las import Las
-from services.policy.las_sharing import LasSharing
-from services.policy.pairs import gather_with_pairs
 from services.policy.problem import Problem
-from services.policy.sharing import fill_shared
+from services.policy.reference import sharing as reference_sharing
+from services.policy.sharing.las import LasSharing
+from services.policy.sharing.levels import fill_shared
+from services.policy.sharing.pairs import gather_with_pairs
 from tests.policy.problems import job_class, problem, problems
 from tests.policy.sharing import levels, lost_by_rounding, shared_problems, shares, violation
 

@@ -18,12 +18,12 @@ from schemas.events import (
     ThroughputEstimated,
     WorkerRegistered,
 )
-from services.policy import reference_placement
 from services.policy.catalog import POLICIES, UnknownPolicyError, resolve
 from services.policy.checks import fault
 from services.policy.classes import SHARE_UNIT
 from services.policy.core import PolicyCore, Solve
 from services.policy.problem import Allocation, JobClass, Problem
+from services.policy.reference import placement as reference_placement
 from tests.policy.problems import TYPES, job_class, problem, problems
 
 VARIANTS = sorted(name for name in POLICIES if ":placement" in name)

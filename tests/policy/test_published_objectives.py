@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.policy import reference_objectives as reference
 from services.policy.catalog import resolve
 from services.policy.isolated import isolated_speeds
 from services.policy.problem import JobClass, Problem
+from services.policy.reference import objectives as reference
 from tests.policy.problems import violation
 from tests.policy.progress import Jobs
 

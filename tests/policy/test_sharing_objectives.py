@@ -10,10 +10,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from services.policy import reference_sharing as reference
 from services.policy.catalog import resolve
 from services.policy.isolated import isolated_speeds
 from services.policy.problem import Policy, Problem
+from services.policy.reference import sharing as reference
 from services.policy.solver import Floats
 from tests.policy.sharing import (
     lost_steps_per_s,

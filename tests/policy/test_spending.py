@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 
-from services.policy import reference_objectives as reference
 from services.policy.catalog import resolve
 from services.policy.problem import Allocation, PolicyError, Problem, ProblemError
+from services.policy.reference import objectives as reference
 from services.policy.solver import Floats
 from tests.policy.problems import job_class, problem, shares, violation
 from tests.policy.progress import Jobs, underway

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from services.policy import reference_strategy_proof
 from services.policy.classes import gather
 from services.policy.problem import Problem
+from services.policy.reference import strategy_proof as reference_strategy_proof
 from services.policy.solver import Floats
 from services.policy.strategy_proof import StrategyProof, _Market
 from tests.policy.problems import job_class, problem, problems, shares, violation

@@ -11,10 +11,10 @@ from services.policy.classes import ClassArrays
 from services.policy.finish_time_fairness import isolated_finish
 from services.policy.jobs import Jobs
 from services.policy.makespan import Deadlines, all_by_the_makespan, deadline_needs, raise_level
-from services.policy.pairs import Columns
 from services.policy.problem import Allocation, Problem
-from services.policy.sharing_division import Served, serve_shared
-from services.policy.sharing_pools import shared_pools
+from services.policy.sharing.division import Served, serve_shared
+from services.policy.sharing.pairs import Columns
+from services.policy.sharing.pools import shared_pools
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from services.policy.classes import job_ids
-from services.policy.meetings import to_rows
-from services.policy.pairs import gather_with_pairs
 from services.policy.problem import Allocation, Problem
-from services.policy.sharing import fill_shared
+from services.policy.sharing.levels import fill_shared
+from services.policy.sharing.meetings import to_rows
+from services.policy.sharing.pairs import gather_with_pairs
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.policy.classes import ClassArrays
-from services.policy.pairs import Columns
 from services.policy.prices import Hull
 from services.policy.problem import SolverError
+from services.policy.sharing.pairs import Columns
 from services.policy.solver import INF, Floats, Ints, LinearProgram, Solution
 
 #: Relative distance below which two levels are one.

@@ -13,10 +13,10 @@ from scipy.optimize import brentq
 
 from services.policy.classes import ClassArrays, gather
 from services.policy.entities import Curve, Member, Node, check, grow, lowest_work, members_of
-from services.policy.meetings import to_rows
-from services.policy.pairs import Columns, gather_with_pairs
 from services.policy.problem import Allocation, JobClass, Problem
-from services.policy.sharing import Prices, SharedNeeds
+from services.policy.sharing.levels import Prices, SharedNeeds
+from services.policy.sharing.meetings import to_rows
+from services.policy.sharing.pairs import Columns, gather_with_pairs
 from services.policy.solver import Floats, Ints
 
 #: Its result depends on its arguments in ways that no type checker follows.

@@ -11,7 +11,7 @@ import cvxpy
 import numpy as np
 
 from services.policy.problem import Problem
-from services.policy.reference import ReferenceOptimum, fill
+from services.policy.reference.las import ReferenceOptimum, fill
 
 
 def las(problem: Problem, dual_tolerance: float = 1e-6) -> ReferenceOptimum:

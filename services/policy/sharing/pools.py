@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 
 from services.policy.classes import ClassArrays
-from services.policy.pairs import Columns
 from services.policy.pools import Pools
 from services.policy.problem import Problem
+from services.policy.sharing.pairs import Columns
 
 
 def shared_pools(arrays: ClassArrays, columns: Columns) -> Pools:

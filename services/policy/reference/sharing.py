@@ -13,8 +13,8 @@ import cvxpy
 import numpy as np
 
 from services.policy.problem import Problem
-from services.policy.reference import solve
-from services.policy.reference_entities import EntityJobs, fill
+from services.policy.reference.hierarchical import EntityJobs, fill
+from services.policy.reference.las import solve
 from services.policy.solver import Floats
 
 

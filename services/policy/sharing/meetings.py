@@ -18,8 +18,8 @@ import numpy as np
 from schemas.domain import AllocationRow, Combination
 from services.policy.classes import SHARE_UNIT, ClassArrays, round_to_units, single_jobs
 from services.policy.jobs import named_shares
-from services.policy.pairs import Columns
 from services.policy.problem import Problem
+from services.policy.sharing.pairs import Columns
 from services.policy.solver import Floats, Ints
 
 _UNITS = round(1 / SHARE_UNIT)

@@ -12,7 +12,7 @@ from typing import Any
 import cvxpy
 import numpy as np
 
-from services.policy.reference import solve
+from services.policy.reference.las import solve
 from services.policy.solver import Floats
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from schemas.domain import Entity
 from services.policy.problem import Problem
-from services.policy.reference import solve
+from services.policy.reference.las import solve
 from services.policy.solver import Floats
 
 #: (entity or job id, weight, rank of arrival): what competes under one entity.

@@ -18,11 +18,11 @@ from services.policy.classes import SHARE_UNIT, ClassArrays, round_to_units, sin
 from services.policy.cutting import Part, cut
 from services.policy.division import divide
 from services.policy.jobs import Jobs, gather_jobs
-from services.policy.meetings import ServedJobs, overuse, pair_rows, rows_of_equals
-from services.policy.pairs import Columns, gather_with_pairs
 from services.policy.pools import Ways
 from services.policy.problem import Allocation, Problem
-from services.policy.sharing_pools import weightless
+from services.policy.sharing.meetings import ServedJobs, overuse, pair_rows, rows_of_equals
+from services.policy.sharing.pairs import Columns, gather_with_pairs
+from services.policy.sharing.pools import weightless
 from services.policy.solver import Floats, Ints
 
 _UNITS = round(1 / SHARE_UNIT)
