@@ -64,11 +64,13 @@ class ClusterConfigured(Event, frozen=True, gc=False, kw_only=True, tag=True):
     round_duration_s: float = 360.0
     #: How long before a boundary the next round is planned; see ``plan_lead()`` for the default.
     plan_lead_s: float | None = None
-    #: ``grid``: rounds lie on a fixed grid. ``last_task``: a round ends with its last task.
+    #: ``grid``: rounds lie on a fixed grid. ``last_task``: a round ends with its last task. One
+    #: of the two for a cluster's whole life: between them, rounds that run would never end.
     round_end: str = "grid"
     #: ``credit``: entitlement that outlives a solve. ``reset``: X/f, restarted at each solve (§5).
     priority: str = "credit"
-    #: ``global``: one list over all types. ``per_type``: type after type, in ``type_orders``.
+    #: ``global``: one list over all types. ``per_type``: type after type, in ``type_orders``,
+    #: whatever is owed on the others, so that credit would grow: for ``reset`` only.
     selection: str = "global"
     #: Pairs with X = 0 come ``last``, ``in_order`` (at the end of each type's list) or ``none``.
     fill: str = "last"
