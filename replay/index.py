@@ -30,7 +30,7 @@ LONG = 10_000
 #: Records between two snapshots: so many have to be folded at most.
 EVERY = 2_500
 #: At most so many are of whole moments; in a longer log they are further apart.
-MOMENTS = 40
+MOMENTS = 50
 #: What the snapshots of one log are called; the folder is its own.
 _NAME = "log"
 

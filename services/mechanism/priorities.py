@@ -128,6 +128,8 @@ class CreditPriorities(msgspec.Struct, tag=True):
     _claims: Claims | None = None
     #: (combinations, worker types) seconds owed, never below ``-_DEEPEST_DEBT`` rounds.
     _credit_s: Floats = msgspec.field(default_factory=_nothing)
+    #: (pools,) most workers that a combination takes which is owed time there.
+    _widest: Ints = msgspec.field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     #: (pools,) whoever takes no more workers than this is owed all of the last round.
     _room: Ints = msgspec.field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     #: (pools,) worker-seconds of it that were granted to entitled pairs of the others.
@@ -142,6 +144,9 @@ class CreditPriorities(msgspec.Struct, tag=True):
         if self._claims is not None and self._claims.worker_types == claims.worker_types:
             credit_s += _passed_on(self._claims, self._credit_s, claims)
         self._credit_s, self._claims = credit_s, claims
+        takes = np.where(claims.share > 0, claims.scale_factor[:, None], 0).max(axis=0, initial=0)
+        self._widest = np.zeros(len(claims.pools), dtype=np.int64)
+        np.maximum.at(self._widest, claims.pool, takes)
 
     def rank(self, claims: Claims, running: Floats) -> tuple[Floats, tuple[Floats, ...]]:
         """See ``Priorities``."""
@@ -166,7 +171,7 @@ class CreditPriorities(msgspec.Struct, tag=True):
         workers = claims.scale_factor[rows]
         pools, pool = len(claims.pools), claims.pool[columns]
         used = np.bincount(pool, workers, pools).astype(np.int64)
-        self._room = _rooms(claims, used, capacity)
+        self._room = _rooms(claims, self._widest, used, capacity)
         entitled = (claims.share[rows, columns] > 0) & (workers > self._room[pool])
         self._granted_s = duration_s * np.bincount(pool, workers * entitled, pools).astype(float)
         self._elapsed_s = duration_s
@@ -196,17 +201,16 @@ class CreditPriorities(msgspec.Struct, tag=True):
         self._elapsed_s = 0.0
 
 
-def _rooms(claims: Claims, used: Ints, capacity: Sequence[int]) -> Ints:
+def _rooms(claims: Claims, widest: Ints, used: Ints, capacity: Sequence[int]) -> Ints:
     """(pools,) workers left idle; more than anybody takes, where others could have used more.
 
     Of five workers, jobs of four can never use but four: the fifth is nothing that they are owed.
     """
     idle: Ints = np.asarray(capacity, dtype=np.int64) - used
-    for pool in np.flatnonzero(idle > 0).tolist():
+    for pool in np.flatnonzero((idle > 0) & (widest > idle)).tolist():
         owed = (claims.share[:, claims.pool == pool] > 0).any(axis=1)
-        sizes = claims.scale_factor[owed]
-        if sizes.max(initial=0) > idle[pool] and _most_used(sizes, capacity[pool]) > used[pool]:
-            idle[pool] = sizes.max()
+        if _most_used(claims.scale_factor[owed], capacity[pool]) > used[pool]:
+            idle[pool] = widest[pool]
     return idle
 
 
