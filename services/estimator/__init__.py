@@ -1,1 +1,1 @@
-"""How fast jobs run, alone and beside each other : told, measured or completed."""
+"""How fast jobs run, alone and beside each other: told, measured or completed."""

@@ -6,17 +6,22 @@ import asyncio
 import atexit
 import itertools
 import os
+import re
 import shutil
 import signal
+import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
+
+import pytest
 
 from schemas.record import Draft, Record
-from services.runtime.embedded import EmbeddedServer
+from services.runtime.embedded import EmbeddedServer, find_binary
 from services.runtime.jetstream import JetStreamLog
 from services.runtime.log import LogClosedError
 from tests.live.led import until_ended
@@ -62,10 +67,76 @@ async def connected(
         await log.close()
 
 
-async def true(claim: Callable[[], bool]) -> None:
-    """Wait until something is."""
-    while not claim():  # noqa: ASYNC110 - it comes to pass elsewhere, and nobody tells
-        await asyncio.sleep(0.005)
+class Tally:
+    """What has happened, for who waits until so much has."""
+
+    def __init__(self) -> None:
+        self.found: list[Any] = []
+        self._news = asyncio.Event()
+
+    def add(self, what: Any) -> None:
+        """It has happened."""
+        self.found.append(what)
+        self._news.set()
+
+    async def reached(self, number: int) -> None:
+        """Wait until so much has."""
+        while len(self.found) < number:
+            self._news.clear()
+            await self._news.wait()
+
+
+class NatsServer:
+    """A server as its options have it, on a free port; up once it says so."""
+
+    def __init__(self, *options: str | Path, environment: Mapping[str, str] = {}) -> None:
+        self.url = self.monitor_url = ""
+        command = (find_binary(), *options, "-a", "127.0.0.1", "-p", "-1")
+        self._command = [str(each) for each in command]
+        self._environment = os.environ | environment
+        self._process: subprocess.Popen[str] | None = None
+        self._reading: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start it; what it says until it is ready has its addresses."""
+        self._process = subprocess.Popen(
+            self._command, stderr=subprocess.PIPE, env=self._environment, text=True
+        )
+        assert self._process.stderr is not None
+        said: list[str] = []
+        for line in self._process.stderr:
+            said.append(line)
+            if "Server is ready" in line:
+                break
+        else:
+            self.stop()
+            pytest.fail("".join(said))
+        # Whatever else it says, a full pipe would hold it up.
+        self._reading = threading.Thread(target=self._process.stderr.read)
+        self._reading.start()
+        text = "".join(said)
+        (port,) = re.findall(r"Listening for client connections on \S+:(\d+)", text)
+        scheme = "tls" if "TLS required for client connections" in text else "nats"
+        self.url = f"{scheme}://127.0.0.1:{port}"
+        for address in re.findall(r"Starting http monitor on (\S+)", text):
+            self.monitor_url = f"http://{address}"
+
+    def stop(self) -> None:
+        """Stop it."""
+        assert self._process is not None
+        assert self._process.stderr is not None
+        self._process.terminate()
+        self._process.wait()
+        if self._reading is not None:
+            self._reading.join()
+        self._process.stderr.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
 
 async def kill(server: EmbeddedServer) -> None:

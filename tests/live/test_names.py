@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 from replay.cli.__main__ import app
 from services.runtime.pull import request
 from tests.live.servers import connected, shared_server
-from tests.live.test_services_deploy import ConfiguredServer, credentials, passwords
+from tests.live.test_services_deploy import configured, credentials, passwords
 from tests.replay.command import gavel
 
 pytestmark = pytest.mark.live
@@ -117,7 +117,7 @@ def test_who_may_not_list_clusters_is_told_that_there_is_none(
     for key, value in credentials(users, "operator").items():
         monkeypatch.setenv(key, value)
     monkeypatch.setenv("GAVEL_HOME", str(tmp_path / "home"))
-    server = ConfiguredServer(tmp_path / "secrets" / "gavel.conf")
+    server = configured(tmp_path / "secrets" / "gavel.conf")
     server.start()
     try:
         for name in ("main", WRONG):

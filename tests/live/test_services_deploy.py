@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import configparser
-import json
 import os
 import re
 import shutil
 import subprocess
-import time
 import tomllib
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -37,8 +34,9 @@ from services.runtime.config import Settings
 from services.runtime.embedded import find_binary
 from services.runtime.jetstream import JetStreamLog
 from services.runtime.live_log import LogUnavailableError
-from tests.live.cluster import PATIENCE_S, TABLE, Cluster
+from tests.live.cluster import TABLE, Cluster
 from tests.live.extras import closure, environment
+from tests.live.servers import NatsServer
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -72,49 +70,10 @@ def check_variables(variables: dict[str, str]) -> None:
     config.check(config.load(Settings, None, variables))
 
 
-class ConfiguredServer:
-    """A server by the configuration, on loopback and over a folder of the test."""
-
-    def __init__(self, configuration: Path) -> None:
-        self.url = ""
-        self._configuration = configuration
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """See ``Server``."""
-        folder = self._configuration.parent
-        options: list[str | Path] = [
-            "-a",
-            "127.0.0.1",
-            "-p",
-            "-1",
-            "-m",
-            "-1",
-            "--ports_file_dir",
-            folder,
-        ]
-        with (folder / "server.log").open("wb") as lines:
-            self._process = subprocess.Popen(
-                [find_binary(), "-c", self._configuration, *options],
-                stderr=lines,
-                env=os.environ | {"NATS_STORE": str(folder / "store")},
-            )
-        deadline = time.monotonic() + PATIENCE_S
-        while not self.url:
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(0.02)
-            if self._process.returncode is not None or time.monotonic() > deadline:
-                self.stop()
-                pytest.fail((folder / "server.log").read_text())
-            # Not there yet, or not written to its end.
-            with suppress(StopIteration, ValueError):
-                self.url = json.loads(next(folder.glob("*.ports")).read_text())["nats"][0]
-
-    def stop(self) -> None:
-        """See ``Server``."""
-        assert self._process is not None
-        self._process.terminate()
-        self._process.wait(PATIENCE_S)
+def configured(configuration: Path) -> NatsServer:
+    """A server by the configuration, over a folder of the test."""
+    store = {"NATS_STORE": str(configuration.parent / "store")}
+    return NatsServer("-c", configuration, "-m", "-1", environment=store)
 
 
 def passwords(folder: Path) -> dict[str, Path]:
@@ -242,7 +201,7 @@ def test_a_cluster_runs_on_the_least_that_each_service_may_and_needs(tmp_path: P
     users = passwords(tmp_path)
 
     async def run() -> None:
-        server = ConfiguredServer(tmp_path / "secrets" / "gavel.conf")
+        server = configured(tmp_path / "secrets" / "gavel.conf")
         async with Cluster(tmp_path, server, "main") as cluster:
             for name in SERVICES:
                 cluster.pythons[name] = environment(tmp_path / f"venv-{name}", name)

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.live.cluster import Cluster
+from tests.live.servers import NatsServer
 from tests.live.test_services_deploy import (
     DEPLOY,
     GUIDE,
-    ConfiguredServer,
+    configured,
     credentials,
     passwords,
 )
@@ -43,7 +44,7 @@ def authority(folder: Path) -> Path:
     return folder / "ca.pem"
 
 
-def secured(folder: Path, authority: Path, *, verify: bool) -> ConfiguredServer:
+def secured(folder: Path, authority: Path, *, verify: bool) -> NatsServer:
     """A server of deploy's configuration, with TLS; ``verify``: it asks for certificates."""
     configuration = folder / "secrets" / "gavel.conf"
     by_the_guide("sed", folder, "/etc/gavel/secrets/gavel.conf", str(configuration))
@@ -53,7 +54,7 @@ def secured(folder: Path, authority: Path, *, verify: bool) -> ConfiguredServer:
     for path in re.findall(r'"(/etc/gavel/[\w./]+)"', text):
         text = text.replace(path, str(authority.parent / Path(path).name))
     (folder / "secrets" / "tls.conf").write_text(text)
-    return ConfiguredServer(configuration)
+    return configured(configuration)
 
 
 def refused(code: int, *arguments: str) -> str:

@@ -41,7 +41,7 @@ from services.runtime.jetstream import JetStreamLog
 from services.runtime.live_log import LogFullError
 from services.runtime.pull import request
 from services.runtime.shell import AlreadyRunningError
-from tests.live.servers import MAX_BYTES, connected, kill, new_cluster, shared_server, true
+from tests.live.servers import MAX_BYTES, connected, kill, new_cluster, shared_server
 from tests.live.shells import (
     ROOT,
     Lines,
@@ -416,9 +416,10 @@ def test_without_a_log_a_service_stops_when_told(
 
     async def main(server: EmbeddedServer) -> None:
         async with connected(new_cluster(), server) as log:
-            shell = shell_over(log, "estimator")
+            lines = Lines()
+            shell = shell_over(log, "estimator", logger=lines)
             running_shell = asyncio.create_task(shell.run())
-            await true(lambda: shell.leading)
+            await lines.until("leading")
             await kill(server)
             shell.stop()
             await running_shell

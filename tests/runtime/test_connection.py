@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from services.runtime import stream
 from services.runtime.connection import BadUrlError, NoSuchClusterError, is_url
-from services.runtime.embedded import find_binary
 from services.runtime.jetstream import JetStreamLog
 from services.runtime.live_log import LogUnavailableError
 from services.runtime.pull import request
-from tests.live.servers import MAX_BYTES, connected, new_cluster, shared_server, true
+from tests.live.servers import MAX_BYTES, NatsServer, Tally, connected, new_cluster, shared_server
 from tests.runtime.test_jetstream import cancel, run
 
 pytestmark = pytest.mark.live
@@ -68,59 +66,35 @@ def test_a_server_that_is_of_no_use_is_named(
     tmp_path: Path, flags: list[str], message: str
 ) -> None:
     """One that lets us not in, or keeps nothing."""
-    server = subprocess.Popen(
-        [
-            str(find_binary()),
-            *("-a", "127.0.0.1", "-p", "-1", "--ports_file_dir"),
-            str(tmp_path),
-            *flags,
-        ]
-        + (["-sd", str(tmp_path)] if "-js" in flags else []),
-        stderr=subprocess.DEVNULL,
-    )
-    ports = tmp_path / f"nats-server_{server.pid}.ports"
+    store = ("-sd", tmp_path) if "-js" in flags else ()
 
-    async def main() -> None:
-        await true(lambda: ports.exists() and ports.read_text().endswith("}"))
-        url = json.loads(ports.read_text())["nats"][0]
+    async def main(url: str) -> None:
         with pytest.raises(Exception, match=message):
             await JetStreamLog.connect(url, "lab", connect_timeout_s=2.0)
 
-    try:
-        run(main())
-    finally:
-        server.terminate()
-        server.wait()
+    with NatsServer(*flags, *store) as server:
+        run(main(server.url))
 
 
 @pytest.mark.parametrize("synced", [True, False])
 def test_a_server_that_does_not_sync_is_warned_of(tmp_path: Path, *, synced: bool) -> None:
     """The warning says what may be lost, and what to set; the embedded server needs none."""
     (tmp_path / "server.conf").write_text(
-        f'port: -1\nhost: 127.0.0.1\nhttp: "127.0.0.1:-1"\nports_file_dir: "{tmp_path}"\n'
+        'http: "127.0.0.1:-1"\n'
         f'jetstream {{ store_dir: "{tmp_path}"{", sync_interval: always" if synced else ""} }}\n'
     )
-    server = subprocess.Popen(
-        [find_binary(), "-c", tmp_path / "server.conf"], stderr=subprocess.DEVNULL
-    )
-    ports = tmp_path / f"nats-server_{server.pid}.ports"
 
-    async def main() -> None:
-        await true(lambda: ports.exists() and ports.read_text().endswith("}"))
-        urls = json.loads(ports.read_text())
+    async def main(server: NatsServer) -> None:
         log = await JetStreamLog.connect(
-            urls["nats"][0], "lab", max_bytes=MAX_BYTES, monitor_url=urls["monitoring"][0]
+            server.url, "lab", max_bytes=MAX_BYTES, monitor_url=server.monitor_url
         )
         assert ["sync_interval: always" in warning for warning in log.warnings] == (
             [] if synced else [True]
         )
         await log.close()
 
-    try:
-        run(main())
-    finally:
-        server.terminate()
-        server.wait()
+    with NatsServer("-c", tmp_path / "server.conf") as server:
+        run(main(server))
 
 
 def test_monitoring_that_does_not_answer_is_no_obstacle() -> None:
@@ -168,12 +142,12 @@ def test_a_log_is_made_by_who_may() -> None:
 
 def test_at_a_tls_url_nothing_is_said_in_the_clear() -> None:
     """Not even to a server that says it needs no TLS, and would be told the password."""
-    heard: list[bytes] = []
+    heard = Tally()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         info = {"server_id": "x", "version": "2.12.0", "auth_required": True, "max_payload": 1024}
         writer.write(b"INFO " + json.dumps(info).encode() + b"\r\n")
-        heard.append(await reader.read())
+        heard.add(await reader.read())
         writer.close()
 
     async def main() -> None:
@@ -186,7 +160,7 @@ def test_at_a_tls_url_nothing_is_said_in_the_clear() -> None:
                     credentials={"user": "u", "password": "secret"},
                     connect_timeout_s=0.5,
                 )
-            await true(lambda: bool(heard))
-            assert set(heard) == {b""}
+            await heard.reached(1)
+            assert set(heard.found) == {b""}
 
     run(main())

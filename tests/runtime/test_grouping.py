@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from services.runtime.jetstream import JetStreamLog
 from services.runtime.live_log import RecordTooLargeError
 from services.runtime.log import IdConflictError, LogClosedError, LogError, StaleEpochError
 from tests.live.proxy import wire_to
-from tests.live.servers import MAX_BYTES, connected, kill, new_cluster, shared_server, true
+from tests.live.servers import MAX_BYTES, Tally, connected, kill, new_cluster, shared_server
 from tests.runtime.test_jetstream import cancel, elected, everything, fired, run
 
 pytestmark = pytest.mark.live
@@ -112,19 +111,18 @@ def test_one_writer_s_records_stand_in_their_order(tmp_path: Path) -> None:
 
     async def main(server: EmbeddedServer) -> None:
         drafts = chained(400)
-        appended = 0
+        appended = Tally()
 
         async def write() -> None:
-            nonlocal appended
             for first in range(0, len(drafts), 20):
                 await log.append_all(drafts[first : first + 20])
-                appended = first + 20
+                appended.add(first)
 
         async with connected(new_cluster(), server, try_timeout_s=0.5) as log:
             await log.append(elected(1))
             writing = asyncio.create_task(write())
-            for enough in (60, 180, 300):
-                await true(partial(lambda least: appended >= least, enough))
+            for enough in (3, 9, 15):
+                await appended.reached(enough)
                 await kill(server)
                 server.start()
             await writing

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Coroutine, Sized
-from functools import partial
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from services.runtime.live_log import LogFullError, LogUnavailableError, RecordT
 from services.runtime.log import LogClosedError, StaleEpochError
 from services.runtime.pull import DamagedStreamError, request
 from tests.live.proxy import wire_to
-from tests.live.servers import MAX_BYTES, connected, kill, new_cluster, shared_server, true
+from tests.live.servers import MAX_BYTES, Tally, connected, kill, new_cluster, shared_server
 
 pytestmark = pytest.mark.live
 
@@ -61,11 +60,6 @@ def fired(epoch: int, cause: int, event: AnyEvent | None = None) -> Draft:
     return Writer("policy", epoch).draft(cause, 0, 0, event)
 
 
-def holds(found: Sized, enough: int) -> bool:
-    """Whether there are enough."""
-    return len(found) >= enough
-
-
 async def everything(log: JetStreamLog) -> list[Record]:
     """The records of a log."""
     return [record async for record in log.read()]
@@ -78,7 +72,7 @@ def test_killing_the_server_loses_and_doubles_nothing(tmp_path: Path) -> None:
     """With eight writers at work and three kills, what was acknowledged is there, each id once."""
 
     async def main(server: EmbeddedServer) -> None:
-        accepted: dict[tuple[Any, ...], int] = {}
+        accepted = Tally()
         stop = asyncio.Event()
 
         async def write(log: JetStreamLog, actor: str) -> None:
@@ -87,14 +81,13 @@ def test_killing_the_server_loses_and_doubles_nothing(tmp_path: Path) -> None:
                 draft = cancel(actor, index)
                 seq = await log.append(draft)
                 assert seq is not None
-                accepted[draft.record_id] = seq
+                accepted.add((draft.record_id, seq))
                 index += 1
 
         async with connected(new_cluster(), server, try_timeout_s=0.5) as log:
             writers = [asyncio.create_task(write(log, f"client.c{i}")) for i in range(8)]
             for _ in range(3):
-                enough = len(accepted) + 100
-                await true(partial(holds, accepted, enough))
+                await accepted.reached(len(accepted.found) + 100)
                 await kill(server)
                 server.start()
             stop.set()
@@ -102,7 +95,7 @@ def test_killing_the_server_loses_and_doubles_nothing(tmp_path: Path) -> None:
             records = await everything(log)
         ids = [record.record_id for record in records]
         assert len(ids) == len(set(ids))
-        assert {record.record_id: record.seq for record in records} == accepted
+        assert {record.record_id: record.seq for record in records} == dict(accepted.found)
 
     with EmbeddedServer(tmp_path) as server:
         run(main(server))
@@ -263,9 +256,9 @@ def test_without_patience_an_append_says_that_it_does_not_know(tmp_path: Path) -
     """With the server gone, the error says to append the same again; then it is stored once."""
 
     async def main(server: EmbeddedServer) -> None:
-        told: list[str] = []
+        told = Tally()
         cluster = new_cluster()
-        hasty: dict[str, Any] = {"try_timeout_s": 0.1, "patience_s": 0.3, "on_trouble": told.append}
+        hasty: dict[str, Any] = {"try_timeout_s": 0.1, "patience_s": 0.3, "on_trouble": told.add}
         async with (
             connected(cluster, server) as log,
             connected(cluster, server, **hasty) as without_patience,
@@ -275,11 +268,11 @@ def test_without_patience_an_append_says_that_it_does_not_know(tmp_path: Path) -
             with pytest.raises(LogUnavailableError, match="append the same record again"):
                 await without_patience.append(cancel("client.a", 1))
             server.start()
-            await true(lambda: len(told) >= 2)
+            await told.reached(2)
             # How soon a busy machine has stored it is no matter here: by one that waits.
             await log.append(cancel("client.a", 1))
             assert [record.index for record in await everything(log)] == [0, 1]
-        assert [line.split(":")[0] for line in told] == [
+        assert [line.split(":")[0] for line in told.found] == [
             "connection to the log lost",
             "connection to the log is back",
         ]
@@ -302,22 +295,22 @@ def test_a_reader_survives_restarts_of_the_server(tmp_path: Path) -> None:
                 for index in range(count):
                     await log.append(cancel("client.a", index))
 
-            seqs: list[int] = []
+            seqs = Tally()
 
             async def read() -> None:
                 async for record, _ in log.follow():
-                    seqs.append(record.seq)
-                    if len(seqs) == count:
+                    seqs.add(record.seq)
+                    if len(seqs.found) == count:
                         break
 
             reading, writing = asyncio.create_task(read()), asyncio.create_task(write())
             for enough in (count // 3, 2 * count // 3):
-                await true(partial(holds, seqs, enough))
+                await seqs.reached(enough)
                 await kill(server)
                 server.start()
             await writing
             await reading
-            assert seqs == list(range(1, count + 1))
+            assert seqs.found == list(range(1, count + 1))
 
     with EmbeddedServer(tmp_path) as server:
         run(main(server))
