@@ -31,10 +31,10 @@ class Reading:
     seed: int = 0
 
 
-def table_of(name: str) -> ThroughputTable:
-    """The throughput table of that name or file."""
+def table_of(name: str, option: str = "--throughputs") -> ThroughputTable:
+    """The throughput table of that name or file, as an option says it."""
     if name not in BUILT_IN and not Path(name).is_file():
-        raise OptionError("--throughputs", name, f"a file, or one of {', '.join(BUILT_IN)}")
+        raise OptionError(option, name, f"a file, or one of {', '.join(BUILT_IN)}")
     return named_table(name)
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
-from replay.cli import log, throughputs, trace
+from replay.cli import live, log, throughputs, trace
 from replay.cli.compare import compare
 from replay.cli.explain import explain, plan
 from replay.cli.paper import paper
@@ -23,7 +23,6 @@ from replay.cli.report import export, report
 from replay.cli.simulate import simulate
 from replay.cli.sweep import sweep
 from replay.cli.whatif import whatif
-from replay.live import commands as live_commands
 from replay.options import InputError, examples
 
 OK, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -200,7 +199,7 @@ app.command(
 app.add_typer(log.app, name="log")
 app.add_typer(throughputs.app, name="throughputs")
 app.add_typer(trace.app, name="trace")
-live_commands.add_to(app, log.app)
+live.add_to(app, log.app)
 
 
 @app.command(epilog=examples("gavel demo", "gavel demo --simulated"))

@@ -7,6 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from replay.cli.shared import (
+    ClusterName,
+    JobFile,
+    JobName,
+    JobType,
+    Json,
+    Nats,
+    On,
+    Steps,
+    Throughput,
+    Weight,
+    Workers,
+    as_typed,
+)
 from replay.options import OptionError, one_of
 
 if TYPE_CHECKING:
@@ -22,11 +36,6 @@ _At = Annotated[
     str,
     typer.Option(metavar="TIME", help="Then: 5400, 90m, 1.5h into the log, or a date (its end)."),
 ]
-_Nats = Annotated[
-    str, typer.Option("--nats", metavar="URL,...", help="Servers of another cluster's log.")
-]
-_Name = Annotated[str, typer.Option("--cluster-name", help="Its name, where not `main`.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON, no tables.")]
 
 
 def explain(
@@ -37,9 +46,9 @@ def explain(
     codes: Annotated[
         bool, typer.Option("--codes", help="List the codes of reasons, and what they mean.")
     ] = False,
-    nats: _Nats = "",
-    cluster: _Name = "",
-    json: _Json = False,
+    nats: Nats = "",
+    cluster: ClusterName = "",
+    json: Json = False,
 ) -> int:
     """Say why a job waits, what it is owed and who has it, when it will start, what would help.
 
@@ -85,23 +94,20 @@ def plan(
         list[str] | None, typer.Argument(metavar="-- COMMAND", help="What each rank would run.")
     ] = None,
     *,
-    file: Annotated[Path | None, typer.Option(help="A job in TOML; options go before.")] = None,
-    id: Annotated[str, typer.Option(help="Its name (one is made up).")] = "",  # noqa: A002 - as the option is called
-    type: Annotated[str, typer.Option(help="Job type, by which its speed is known.")] = "",  # noqa: A002 - as above
-    steps: Annotated[float | None, typer.Option(help="Steps in all, over all ranks.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Workers it runs on at once (1).")] = None,
-    weight: Annotated[float | None, typer.Option(help="Priority weight (1).")] = None,
-    on: Annotated[str, typer.Option(metavar="TYPE,...", help="Worker types it may use.")] = "",
-    throughput: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TYPE=STEPS/S", help="Declare its speed; may be repeated."),
-    ] = None,
+    file: JobFile = None,
+    id: JobName = "",  # noqa: A002 - as the option is called
+    type: JobType = "",  # noqa: A002 - as above
+    steps: Steps = None,
+    workers: Workers = None,
+    weight: Weight = None,
+    on: On = "",
+    throughput: Throughput = None,
     policy: Annotated[str, typer.Option(help="As if the cluster were run by this policy.")] = "",
     log: _Log = None,
     at: _At = "",
-    nats: _Nats = "",
-    cluster: _Name = "",
-    json: _Json = False,
+    nats: Nats = "",
+    cluster: ClusterName = "",
+    json: Json = False,
 ) -> int:
     """Say when a job would start and end, on which types, at what cost, and whom it would delay.
 
@@ -112,19 +118,11 @@ def plan(
     from replay.explain import plan_words  # noqa: PLC0415 - as for `explain`
     from replay.explain.planned import prospect  # noqa: PLC0415 - as for `explain`
     from replay.explain.scene import scene  # noqa: PLC0415 - as for `explain`
-    from replay.live.jobs import job_of, pairs  # noqa: PLC0415 - as for `explain`
+    from replay.live.jobs import job_of  # noqa: PLC0415 - as for `explain`
     from replay.whatif.change import Change  # noqa: PLC0415 - as for `explain`
     from services.policy.catalog import resolve  # noqa: PLC0415 - as for `explain`
 
-    typed = {
-        "job_id": id or None,
-        "job_type": type or None,
-        "total_steps": steps,
-        "scale_factor": workers,
-        "priority_weight": weight,
-        "allowed_worker_types": [part for part in on.split(",") if part] or None,
-        "declared_throughputs": pairs("--throughput", throughput or []) or None,
-    }
+    typed = as_typed(id, type, steps, workers, weight, on, throughput)
     job = job_of(typed, command or (), file, "plan")
     if policy:
         own_policy.load(policy)

@@ -12,18 +12,16 @@ import typer
 from rich import box
 from rich.table import Table
 
-from replay.options import OptionError, examples, new_file, one_of
-from replay.traces.tables import builtin_table, read_table
+from replay.cli.shared import ClusterName, Force, Json, Nats
+from replay.options import examples, new_file, one_of
+from replay.reading import table_of
 from services.estimator import catalogue
-from services.estimator.tables import ThroughputTable
 
 app = typer.Typer(
     no_args_is_help=True,
     help="Throughput tables: steps per second of job classes, by worker type.",
 )
 
-#: Tables that come with the program, by name.
-BUILT_IN = ("builtin", "catalogue")
 _HEADER = (
     *("job_type", "scale_factor", "worker_type", "steps_per_s"),
     *("other_job_type", "other_steps_per_s"),
@@ -36,8 +34,6 @@ Source = Annotated[
         help="A file (the paper artifact's JSON, our CSV or JSON), `builtin` or `catalogue`.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, no tables.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
 #: (job type, scale factor, worker type, job type beside; empty: alone).
 Cell = tuple[str, int, str, str]
 
@@ -80,17 +76,13 @@ def import_(
     to: Annotated[
         Path | None, typer.Option(help="Write our CSV here, and tell no cluster.")
     ] = None,
-    nats: Annotated[
-        str, typer.Option("--nats", metavar="URL,...", help="Servers of another cluster's log.")
-    ] = "",
-    cluster: Annotated[
-        str, typer.Option("--cluster-name", help="Its name, where not `main`.")
-    ] = "",
+    nats: Nats = "",
+    cluster: ClusterName = "",
     *,
     force: Force = False,
 ) -> int:
     """Check a table and give it to the running cluster, or convert it to CSV."""
-    found = _read(table)
+    found = table_of(table, "TABLE")
     if to is not None:
         with new_file("--to", to, force=force).open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, _HEADER, lineterminator="\n")
@@ -132,21 +124,10 @@ def diff(
     return 1 if cells else 0
 
 
-def _read(table: str) -> ThroughputTable:
-    if table == "builtin":
-        return builtin_table()
-    if table == "catalogue":
-        return catalogue.throughputs()
-    path = Path(table)
-    if not path.is_file():
-        raise OptionError("TABLE", table, f"a file, or one of {', '.join(BUILT_IN)}")
-    return read_table(path)
-
-
 def _cells(table: str) -> dict[Cell, tuple[float, ...]]:
     """Steps/s by cell: of the job, and of the other beside it if there is one."""
     found: dict[Cell, tuple[float, ...]] = {}
-    for row in _read(table).rows():
+    for row in table_of(table, "TABLE").rows():
         for alone in row.alone:
             found[row.job_type, row.scale_factor, alone.worker_type, ""] = (alone.steps_per_s,)
         for pair in row.beside:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from replay.cli.shared import ClusterName, Force, Json, Nats
 from replay.cli.trace_generate import CLUSTER, generate
 from replay.options import examples, trace_file
 
@@ -59,8 +60,6 @@ Processors = Annotated[
 Seed = Annotated[int, typer.Option(min=0, help="Of what is drawn.")]
 Cluster = Annotated[str, typer.Option(metavar="TYPE=N,...", help="Workers that a load is on.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Write here (standard output).")]
-Force = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, no tables.")]
 
 
 @app.command()
@@ -211,10 +210,8 @@ def inject(
     reference_type: Reference = "v100",
     unknown: Unknown = "auto",
     seed: Seed = 0,
-    nats: Annotated[
-        str, typer.Option("--nats", metavar="URL,...", help="Servers of another cluster's log.")
-    ] = "",
-    cluster_name: Annotated[str, typer.Option(help="Its name, where not `main`.")] = "",
+    nats: Nats = "",
+    cluster_name: ClusterName = "",
     force: Force = False,
     json: Json = False,
 ) -> int:

@@ -9,6 +9,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from replay.cli.shared import Force
+
 #: Of clusters in examples and defaults.
 CLUSTER = "v100=36,p100=36,k80=36"
 
@@ -88,7 +90,7 @@ class Request:
     ] = "builtin"
     reference_type: Annotated[str, typer.Option(help="Worker type that durations are on.")] = "v100"
     seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 0
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False
+    force: Force = False
 
 
 def generate(**options: Any) -> int:

@@ -1,1 +1,1 @@
-"""The command line against a cluster that runs: start it, submit to it, look at it."""
+"""What commands do against a cluster that runs: start it, submit to it, look at it."""

@@ -1,4 +1,4 @@
-"""Carries out the commands of ``commands.py``; each returns the exit code."""
+"""Carries out the commands of ``replay/cli/live.py``; each returns the exit code."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def tell(json: bool, content: Any, table: Callable[[], Any]) -> None:  # noqa: F
 
 
 def up(options: up_module.Options, *, detach: bool) -> int:
-    """See ``commands.up``."""
+    """See ``replay.cli.live.up``."""
     table = up_module.check(options)
     if not detach:
         print(f"gavel: starting under {home()}; Ctrl-C stops it", file=sys.stderr)
@@ -143,7 +143,7 @@ def _arguments(options: up_module.Options) -> list[str]:
 
 
 def down() -> int:
-    """See ``commands.down``."""
+    """See ``replay.cli.live.down``."""
     found = read_up()
     if found is None:
         raise LiveError(f"nothing is up under {home()}")
@@ -160,7 +160,7 @@ def down() -> int:
 
 
 def status(nats: str, cluster: str, *, json: bool) -> int:
-    """See ``commands.status``."""
+    """See ``replay.cli.live.status``."""
 
     async def work(log: JetStreamLog) -> show.Status:
         picture = await look(log)
@@ -204,14 +204,14 @@ def status(nats: str, cluster: str, *, json: bool) -> int:
 
 
 def workers(nats: str, cluster: str, *, json: bool) -> int:
-    """See ``commands.workers``."""
+    """See ``replay.cli.live.workers``."""
     lines = list(look_now(nats, cluster).workers.values())
     tell(json, lines, lambda: show.workers(lines))
     return OK
 
 
 def allocation(nats: str, cluster: str, *, json: bool) -> int:
-    """See ``commands.allocation``."""
+    """See ``replay.cli.live.allocation``."""
     picture = look_now(nats, cluster)
     if picture.allocation is None:
         raise LiveError("the policy has computed no allocation yet")
@@ -221,7 +221,7 @@ def allocation(nats: str, cluster: str, *, json: bool) -> int:
 
 
 def rounds(nats: str, cluster: str, number: int, *, json: bool) -> int:
-    """See ``commands.rounds``."""
+    """See ``replay.cli.live.rounds``."""
     picture = look_now(nats, cluster)
     lines = list(picture.rounds)[-number:]
     tell(json, lines, lambda: show.rounds(lines, picture.at_s))
@@ -229,7 +229,7 @@ def rounds(nats: str, cluster: str, number: int, *, json: bool) -> int:
 
 
 def drain(worker: str, server: str, nats: str, cluster: str, *, json: bool) -> int:
-    """See ``commands.drain``."""
+    """See ``replay.cli.live.drain``."""
     if bool(worker) == bool(server):
         raise OptionError("WORKER", worker, "a worker id, or --server, and not both")
 
@@ -269,7 +269,7 @@ def import_throughputs(table: ThroughputTable, nats: str, cluster: str) -> int:
 def policy_set(
     name: str, parameters: Mapping[str, str], nats: str, cluster: str, *, json: bool
 ) -> int:
-    """See ``commands.policy_set``."""
+    """See ``replay.cli.live.policy_set``."""
     typed: dict[str, float | str] = {key: _number(text) for key, text in parameters.items()}
     resolve(name, typed)
 
@@ -295,7 +295,7 @@ def _number(text: str) -> float | str:
 
 
 def configure(options: up_module.Options, nats: str, cluster: str, *, json: bool) -> int:
-    """See ``commands.configure``."""
+    """See ``replay.cli.live.configure``."""
     table = up_module.check_settings(options)
 
     async def work(log: JetStreamLog) -> bool:
@@ -308,7 +308,7 @@ def configure(options: up_module.Options, nats: str, cluster: str, *, json: bool
 
 
 def top(nats: str, cluster: str) -> int:
-    """See ``commands.top``."""
+    """See ``replay.cli.live.top``."""
 
     async def work(log: JetStreamLog) -> None:
         picture = Picture()
@@ -329,14 +329,14 @@ def top(nats: str, cluster: str) -> int:
 
 
 def config_check(file: Path) -> int:
-    """See ``commands.config_check``."""
+    """See ``replay.cli.live.config_check``."""
     settings = config.check(config.load(config.Settings, file, os.environ))
     views.print_json(settings)
     return OK
 
 
 def service(name: str, file: Path | None) -> int:
-    """See ``commands.service``."""
+    """See ``replay.cli.live.service``."""
     one_of("NAME", name, up_module.SERVICES)
     main: Callable[[], int] = importlib.import_module(f"services.{name}.__main__").main
     sys.argv = [f"gavel-{name}", *(["--config", str(file)] if file is not None else [])]
@@ -344,7 +344,7 @@ def service(name: str, file: Path | None) -> int:
 
 
 def fetch(out: Path, nats: str, cluster: str, *, force: bool) -> int:
-    """See ``commands.fetch``."""
+    """See ``replay.cli.live.fetch``."""
     new_file("OUT", out, force=force)
     with put_when_whole(out) as partial:
 
@@ -357,7 +357,7 @@ def fetch(out: Path, nats: str, cluster: str, *, force: bool) -> int:
 
 
 def resize(size_gb: float, nats: str, cluster: str) -> int:
-    """See ``commands.resize``."""
+    """See ``replay.cli.live.resize``."""
 
     async def work(log: JetStreamLog) -> Usage:
         await log.resize(round(size_gb * 1e9))

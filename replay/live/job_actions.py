@@ -1,4 +1,4 @@
-"""Carries out the commands of ``commands.py`` that are about jobs; each returns the exit code."""
+"""Carries out the commands of ``replay/cli/live.py`` about jobs; each returns the exit code."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Submission:
 
 
 def submit(request: Submission, nats: str, cluster: str, *, json: bool) -> int:
-    """See ``commands.submit``."""
+    """See ``replay.cli.live.submit``."""
     job = job_of(request.given, request.command, request.file, "submit")
 
     async def work(log: JetStreamLog) -> tuple[int, str]:
@@ -81,7 +81,7 @@ async def _admission(log: JetStreamLog, job: JobSpec, seq: int) -> tuple[int, st
 
 
 def jobs(nats: str, cluster: str, *, everything: bool, json: bool) -> int:
-    """See ``commands.jobs``."""
+    """See ``replay.cli.live.jobs``."""
     picture = look_now(nats, cluster)
     lines = [job for job in picture.jobs.values() if everything or job.status not in ENDED]
     tell(json, lines, lambda: show.jobs(lines, picture.at_s))
@@ -89,7 +89,7 @@ def jobs(nats: str, cluster: str, *, everything: bool, json: bool) -> int:
 
 
 def job_show(job_id: str, nats: str, cluster: str, *, json: bool) -> int:
-    """See ``commands.job_show``."""
+    """See ``replay.cli.live.job_show``."""
     picture = look_now(nats, cluster)
     job = _known(picture, job_id)
     content = msgspec.to_builtins(job) | {"estimate": msgspec.to_builtins(picture.estimate(job))}
@@ -98,7 +98,7 @@ def job_show(job_id: str, nats: str, cluster: str, *, json: bool) -> int:
 
 
 def cancel(job_id: str, nats: str, cluster: str, *, json: bool) -> int:
-    """See ``commands.cancel``."""
+    """See ``replay.cli.live.cancel``."""
 
     async def work(log: JetStreamLog) -> JobLine:
         picture = await look(log)
@@ -122,7 +122,7 @@ def cancel(job_id: str, nats: str, cluster: str, *, json: bool) -> int:
 
 
 def wait(job_id: str, timeout_s: float | None, nats: str, cluster: str, *, json: bool) -> int:
-    """See ``commands.wait``."""
+    """See ``replay.cli.live.wait``."""
     if timeout_s is not None:
         positive("--timeout", timeout_s, zero=True)
 
@@ -160,7 +160,7 @@ def _known(picture: Picture, job_id: str) -> JobLine:
 
 
 def logs(job_id: str, rank: int, lines: int) -> int:
-    """See ``commands.logs``."""
+    """See ``replay.cli.live.logs``."""
     folder = home() / "worker" / "jobs"
     known = [path.name for path in folder.glob("*")]
     one_of("JOB", job_id, known)

@@ -158,7 +158,7 @@ class MechanismCore:
             return ()
         reason = refusal(spec, self._workers.counts)
         if reason is not None:
-            self._jobs.forget(spec.job_id)
+            self._jobs.ending.add(spec.job_id)
             return (Emit(JobRejected(job_id=spec.job_id, reason=reason)),)
         self._jobs.admit(spec)
         self._planner.stale = True

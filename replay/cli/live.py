@@ -1,4 +1,4 @@
-"""The commands that ask or tell a running cluster something; the work is in ``actions.py``."""
+"""The commands that ask or tell a running cluster something; the work is in ``replay/live``."""
 
 from __future__ import annotations
 
@@ -7,18 +7,39 @@ from typing import Annotated
 
 import typer
 
+from replay.cli.shared import (
+    ClusterName,
+    JobFile,
+    JobName,
+    JobType,
+    Json,
+    Nats,
+    On,
+    Steps,
+    Throughput,
+    Weight,
+    Workers,
+    as_typed,
+)
 from replay.options import examples
 
 job_app = typer.Typer(no_args_is_help=True, help="Look at one job.")
 config_app = typer.Typer(no_args_is_help=True, help="Look at settings of services.")
 policy_app = typer.Typer(no_args_is_help=True, help="Change how the cluster is shared.")
 
-Nats = Annotated[
-    str, typer.Option("--nats", metavar="URL,...", help="Servers of another cluster's log.")
-]
-Name = Annotated[str, typer.Option("--cluster-name", help="Its name, where not `main`.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, no tables.")]
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="A job id.")]
+Round = Annotated[float | None, typer.Option(help="Seconds a round lasts (360, or as it was).")]
+Policy = Annotated[str, typer.Option(help="One of `gavel policies` (las, or as it was).")]
+Estimator = Annotated[
+    str,
+    typer.Option(
+        metavar="oracle|declared|learned",
+        help="Whom to believe about throughputs (oracle, or as it was).",
+    ),
+]
+Throughputs = Annotated[
+    Path | None, typer.Option(exists=True, dir_okay=False, help="Steps/s (a built-in table).")
+]
 
 
 def up(
@@ -30,20 +51,10 @@ def up(
     in_process: Annotated[
         bool, typer.Option("--in-process", help="No processes either: tasks are sums.")
     ] = False,
-    round: Annotated[  # noqa: A002 - as the option is called
-        float | None, typer.Option(help="Seconds a round lasts (360, or as it was).")
-    ] = None,
-    policy: Annotated[str, typer.Option(help="One of `gavel policies` (las, or as it was).")] = "",
-    estimator: Annotated[
-        str,
-        typer.Option(
-            metavar="oracle|declared|learned",
-            help="Whom to believe about throughputs (oracle, or as it was).",
-        ),
-    ] = "",
-    throughputs: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="Steps/s (a built-in table).")
-    ] = None,
+    round: Round = None,  # noqa: A002 - as the option is called
+    policy: Policy = "",
+    estimator: Estimator = "",
+    throughputs: Throughputs = None,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return once it is up, and leave it running.")
     ] = False,
@@ -66,22 +77,12 @@ def up(
 
 def configure(
     *,
-    round: Annotated[  # noqa: A002 - as above
-        float | None, typer.Option(help="Seconds a round lasts (360, or as it was).")
-    ] = None,
-    policy: Annotated[str, typer.Option(help="One of `gavel policies` (las, or as it was).")] = "",
-    estimator: Annotated[
-        str,
-        typer.Option(
-            metavar="oracle|declared|learned",
-            help="Whom to believe about throughputs (oracle, or as it was).",
-        ),
-    ] = "",
-    throughputs: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="Steps/s (a built-in table).")
-    ] = None,
+    round: Round = None,  # noqa: A002 - as above
+    policy: Policy = "",
+    estimator: Estimator = "",
+    throughputs: Throughputs = None,
     nats: Nats = "",
-    cluster: Name = "",
+    cluster: ClusterName = "",
     json: Json = False,
 ) -> int:
     """Say how a cluster is run whose services are started one by one."""
@@ -99,7 +100,7 @@ def down() -> int:
     return actions.down()
 
 
-def status(nats: Nats = "", cluster: Name = "", *, json: Json = False) -> int:
+def status(nats: Nats = "", cluster: ClusterName = "", *, json: Json = False) -> int:
     """Print which services there are, who leads, how far behind each is, and the last round."""
     from replay.live import actions  # noqa: PLC0415 - as for `up`
 
@@ -111,17 +112,14 @@ def submit(
         list[str] | None, typer.Argument(metavar="-- COMMAND", help="What each rank runs.")
     ] = None,
     *,
-    file: Annotated[Path | None, typer.Option(help="A job in TOML; options go before.")] = None,
-    id: Annotated[str, typer.Option(help="Its name (one is made up).")] = "",  # noqa: A002 - as above
-    type: Annotated[str, typer.Option(help="Job type, by which its speed is known.")] = "",  # noqa: A002 - as above
-    steps: Annotated[float | None, typer.Option(help="Steps in all, over all ranks.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Workers it runs on at once (1).")] = None,
-    weight: Annotated[float | None, typer.Option(help="Priority weight (1).")] = None,
-    on: Annotated[str, typer.Option(metavar="TYPE,...", help="Worker types it may use.")] = "",
-    throughput: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TYPE=STEPS/S", help="Declare its speed; may be repeated."),
-    ] = None,
+    file: JobFile = None,
+    id: JobName = "",  # noqa: A002 - as above
+    type: JobType = "",  # noqa: A002 - as above
+    steps: Steps = None,
+    workers: Workers = None,
+    weight: Weight = None,
+    on: On = "",
+    throughput: Throughput = None,
     env: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Variable; may be repeated.")
     ] = None,
@@ -129,7 +127,7 @@ def submit(
         bool, typer.Option("--dry-run", help="Check it and print it; submit nothing.")
     ] = False,
     nats: Nats = "",
-    cluster: Name = "",
+    cluster: ClusterName = "",
     json: Json = False,
 ) -> int:
     """Submit a job; returns once it is stored and admitted."""
@@ -137,13 +135,7 @@ def submit(
     from replay.live.jobs import pairs  # noqa: PLC0415 - as for `up`
 
     given = {
-        "job_id": id or None,
-        "job_type": type or None,
-        "total_steps": steps,
-        "scale_factor": workers,
-        "priority_weight": weight,
-        "allowed_worker_types": [part for part in on.split(",") if part] or None,
-        "declared_throughputs": pairs("--throughput", throughput or []) or None,
+        **as_typed(id, type, steps, workers, weight, on, throughput),
         "environment": pairs("--env", env or []) or None,
     }
     request = job_actions.Submission(given, tuple(command or ()), file, dry_run=dry_run)
@@ -152,7 +144,7 @@ def submit(
 
 def jobs(
     nats: Nats = "",
-    cluster: Name = "",
+    cluster: ClusterName = "",
     *,
     everything: Annotated[bool, typer.Option("--all", help="Also those that have ended.")] = False,
     json: Json = False,
@@ -164,21 +156,21 @@ def jobs(
 
 
 @job_app.command("show")
-def job_show(job: JobId, nats: Nats = "", cluster: Name = "", *, json: Json = False) -> int:
+def job_show(job: JobId, nats: Nats = "", cluster: ClusterName = "", *, json: Json = False) -> int:
     """Print what there is to know of a job: how far, where, what it is entitled to."""
     from replay.live import job_actions  # noqa: PLC0415 - as for `up`
 
     return job_actions.job_show(job, nats, cluster, json=json)
 
 
-def workers(nats: Nats = "", cluster: Name = "", *, json: Json = False) -> int:
+def workers(nats: Nats = "", cluster: ClusterName = "", *, json: Json = False) -> int:
     """List workers, and what runs on each."""
     from replay.live import actions  # noqa: PLC0415 - as for `up`
 
     return actions.workers(nats, cluster, json=json)
 
 
-def allocation(nats: Nats = "", cluster: Name = "", *, json: Json = False) -> int:
+def allocation(nats: Nats = "", cluster: ClusterName = "", *, json: Json = False) -> int:
     """Print the shares that the policy wants jobs to have now."""
     from replay.live import actions  # noqa: PLC0415 - as for `up`
 
@@ -187,7 +179,7 @@ def allocation(nats: Nats = "", cluster: Name = "", *, json: Json = False) -> in
 
 def rounds(
     nats: Nats = "",
-    cluster: Name = "",
+    cluster: ClusterName = "",
     *,
     number: Annotated[int, typer.Option("-n", min=1, max=1000, help="How many.")] = 20,
     json: Json = False,
@@ -198,7 +190,7 @@ def rounds(
     return actions.rounds(nats, cluster, number, json=json)
 
 
-def cancel(job: JobId, nats: Nats = "", cluster: Name = "", *, json: Json = False) -> int:
+def cancel(job: JobId, nats: Nats = "", cluster: ClusterName = "", *, json: Json = False) -> int:
     """Cancel a job."""
     from replay.live import job_actions  # noqa: PLC0415 - as for `up`
 
@@ -208,7 +200,7 @@ def cancel(job: JobId, nats: Nats = "", cluster: Name = "", *, json: Json = Fals
 def drain(
     worker: Annotated[str, typer.Argument(help="A worker id.")] = "",
     nats: Nats = "",
-    cluster: Name = "",
+    cluster: ClusterName = "",
     *,
     server: Annotated[str, typer.Option(help="All workers of a server instead.")] = "",
     json: Json = False,
@@ -234,7 +226,7 @@ def logs(
 def wait(
     job: JobId,
     nats: Nats = "",
-    cluster: Name = "",
+    cluster: ClusterName = "",
     *,
     timeout: Annotated[float | None, typer.Option(help="Seconds, then give up.")] = None,
     json: Json = False,
@@ -249,7 +241,7 @@ def wait(
 def policy_set(
     name: Annotated[str, typer.Argument(help="One of `gavel policies`.")],
     nats: Nats = "",
-    cluster: Name = "",
+    cluster: ClusterName = "",
     *,
     parameter: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="May be repeated.")
@@ -264,7 +256,7 @@ def policy_set(
     return actions.policy_set(name, parameters, nats, cluster, json=json)
 
 
-def top(nats: Nats = "", cluster: Name = "") -> int:
+def top(nats: Nats = "", cluster: ClusterName = "") -> int:
     """Watch jobs and workers; Ctrl-C ends it."""
     from replay.live import actions  # noqa: PLC0415 - as for `up`
 
@@ -295,7 +287,7 @@ def service(
 def fetch(
     out: Annotated[Path, typer.Argument(help="A log file; compressed if it ends in .zst.")],
     nats: Nats = "",
-    cluster: Name = "",
+    cluster: ClusterName = "",
     *,
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
 ) -> int:
@@ -310,7 +302,7 @@ def resize(
         float, typer.Argument(metavar="GB", min=0.001, max=1e6, help="Room, 10^9 bytes.")
     ],
     nats: Nats = "",
-    cluster: Name = "",
+    cluster: ClusterName = "",
 ) -> int:
     """Give the cluster's log more room; a full one takes no records."""
     from replay.live import actions  # noqa: PLC0415 - as for `up`
