@@ -25,7 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 from replay.summary import Figures
-from schemas.events import JobCancelled, JobCompleted, JobFailed, JobRejected
+from schemas.events import JobEnded
 from schemas.record import Record
 from services.policy.catalog import MakePolicy, parameters_of
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 _PLAIN_WIDTH = 100
 #: Records between two updates of a progress bar.
 _PROGRESS_EVERY = 500
-_ENDINGS = (JobCompleted, JobRejected, JobCancelled, JobFailed)
 
 
 def out() -> Console:
@@ -143,7 +142,7 @@ def job_progress(jobs: int, *, quiet: bool, what: str = "") -> Iterator[Callable
         task = bar.add_task(what or "simulating", total=jobs, clock="0 s")
 
         def observe(record: Record) -> None:
-            if isinstance(record.event, _ENDINGS):
+            if isinstance(record.event, JobEnded):
                 bar.update(task, advance=1, clock=duration(record.at))
 
         yield observe

@@ -62,7 +62,6 @@ class _Mean:
 class World:
     """Folds records; see the attributes."""
 
-    first_at: float
     now: float
     last_seq: int
     config: ClusterConfigured
@@ -86,7 +85,7 @@ class World:
     _save: _Mean
 
     def __init__(self) -> None:
-        self.first_at, self.now, self.last_seq = 0.0, 0.0, 0
+        self.now, self.last_seq = 0.0, 0
         self.config = ClusterConfigured()
         self.outside, self.workers, self.first_seen = [], {}, {}
         self.starts, self.jobs = {}, {}
@@ -110,8 +109,6 @@ class World:
 
     def take(self, record: Record) -> None:
         """Take in the next record."""
-        if not self.last_seq:
-            self.first_at = record.at
         self.last_seq, self.now = record.seq, max(self.now, record.at)
         event = record.event
         if isinstance(event, LeaderElected):

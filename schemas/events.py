@@ -449,6 +449,9 @@ class UnknownEvent(Event, frozen=True, gc=False, kw_only=True, tag=True):
     unknown_kind: str
 
 
+#: How a job ends: of these, each job has one.
+JobEnded = JobRejected | JobCancelled | JobCompleted | JobFailed
+
 AnyEvent = (
     ClusterConfigured
     | ThroughputTableImported

@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from replay.explain.history import Ending
 from replay.moment import Moment, Onward
 from replay.whatif.change import Change, inputs
 from replay.world import Outside
 from schemas.domain import Lease
-from schemas.events import RoundScheduled
+from schemas.events import JobEnded, RoundScheduled
 from schemas.record import Record
 from services.mechanism.core import MechanismCore
 from services.mechanism.planning import Ranking
@@ -36,7 +35,7 @@ class Future:
     #: The job's next lease.
     lease: Lease | None = None
     starts_s: float | None = None
-    ending: Ending | None = None
+    ending: JobEnded | None = None
     ends_s: float | None = None
     #: Where the simulation stopped, s; and whether because nothing is left to happen.
     seen_to_s: float = 0.0
@@ -65,7 +64,7 @@ class Future:
             self.plan = self.plan or event
             if self.starts_s is None:
                 self._look_for_lease(event)
-        elif isinstance(event, Ending) and event.job_id == self.job_id:
+        elif isinstance(event, JobEnded) and event.job_id == self.job_id:
             self.ending, self.ends_s = event, record.at
 
     def _look_for_lease(self, plan: RoundScheduled) -> None:

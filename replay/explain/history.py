@@ -17,6 +17,7 @@ from schemas.events import (
     JobAdmitted,
     JobCancelled,
     JobCompleted,
+    JobEnded,
     JobFailed,
     JobRejected,
     JobRequeued,
@@ -30,9 +31,6 @@ from schemas.events import (
 )
 from schemas.record import Record
 from schemas.servers import Servers
-
-#: How a job ends.
-Ending = JobRejected | JobCancelled | JobCompleted | JobFailed
 
 
 @dataclass(slots=True)
@@ -87,7 +85,7 @@ class JobHistory:
     steps: float = 0.0
     ended_s: float | None = None
     #: The event that ended it.
-    ending: Ending | None = None
+    ending: JobEnded | None = None
     #: {worker type: X}, in force since ``shares_since_s``, and seconds promised before that.
     shares: dict[str, float] = field(default_factory=dict)
     shares_since_s: float = 0.0
@@ -210,7 +208,7 @@ class Histories:
         if event.job_id in self.jobs:
             self.jobs[event.job_id].admitted_s = at
 
-    def _end(self, event: Ending, at: float) -> None:
+    def _end(self, event: JobEnded, at: float) -> None:
         history = self.jobs.get(event.job_id)
         if history is not None and history.ended_s is None:
             self._promise(history, {}, at)

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 import msgspec
 
 from replay.cluster import Rates
-from replay.explain.history import Ending, Histories
+from replay.explain.history import Histories
 from replay.moment import Moment, Onward
 from replay.options import InputError
 from replay.traces.tables import builtin_table
@@ -23,6 +23,7 @@ from schemas.domain import UNCONSOLIDATED, JobSpec, TaskSpec, ThroughputRow
 from schemas.events import (
     AllocationFailed,
     JobCompleted,
+    JobEnded,
     JobRejected,
     JobSubmitted,
     ThroughputTableImported,
@@ -79,7 +80,7 @@ class _Ends:
 
     def take(self, record: Record) -> None:
         self.records += 1
-        if isinstance(record.event, Ending):
+        if isinstance(record.event, JobEnded):
             self.open.discard(record.event.job_id)
             if isinstance(record.event, JobCompleted):
                 self.ends_s[record.event.job_id] = record.at

@@ -17,6 +17,7 @@ from schemas.events import (
     Event,
     JobCancelled,
     JobCompleted,
+    JobEnded,
     JobFailed,
     JobRejected,
     JobRequeued,
@@ -199,9 +200,7 @@ class LogFold:
         if event.job_id in self._waiting:
             self._wait(event.job_id, at, RETRY)
 
-    def _ended(
-        self, event: JobCompleted | JobFailed | JobCancelled | JobRejected, at: float
-    ) -> None:
+    def _ended(self, event: JobEnded, at: float) -> None:
         if event.job_id in self._waiting:
             self._wait(event.job_id, at, _RUNNING)
             del self._waiting[event.job_id]

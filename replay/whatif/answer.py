@@ -21,10 +21,7 @@ from schemas.events import (
     AllocationComputed,
     AllocationFailed,
     ClusterConfigured,
-    JobCancelled,
-    JobCompleted,
-    JobFailed,
-    JobRejected,
+    JobEnded,
     JobSubmitted,
     RoundScheduled,
 )
@@ -33,7 +30,6 @@ from services.policy.catalog import resolve
 
 #: So many rounds without a job's end, and what is left will never end.
 _ROUNDS_IN_VAIN = 10_000
-_ENDINGS = (JobCompleted, JobRejected, JobCancelled, JobFailed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +182,7 @@ class _End:
     def take(self, record: Record) -> None:
         """Take in the next record of the run."""
         event = record.event
-        if isinstance(event, _ENDINGS):
+        if isinstance(event, JobEnded):
             self._open.discard(event.job_id)
             self._rounds_in_vain = 0
         elif isinstance(event, RoundScheduled):

@@ -29,6 +29,7 @@ from schemas.events import (
     Event,
     JobCancelled,
     JobCompleted,
+    JobEnded,
     JobFailed,
     JobRejected,
     JobSubmitted,
@@ -400,9 +401,7 @@ class EstimatorCore:
         job.believe({t: rate * factor for t, rate in of_class.items()}, "measured")
         return job.publish(of_class, self._config.estimate_tolerance)
 
-    def _forget(
-        self, event: JobRejected | JobCancelled | JobCompleted | JobFailed
-    ) -> Sequence[Decision]:
+    def _forget(self, event: JobEnded) -> Sequence[Decision]:
         self._jobs.pop(event.job_id, None)
         self._meter.forget(event.job_id)
         return ()

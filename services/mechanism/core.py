@@ -43,6 +43,7 @@ from schemas.events import (
     JobAdmitted,
     JobCancelled,
     JobCompleted,
+    JobEnded,
     JobFailed,
     JobRejected,
     JobRequeued,
@@ -113,7 +114,7 @@ class MechanismCore:
         self._handlers: dict[type[Event], Callable[..., Sequence[Decision]]] = {
             ClusterConfigured: self._configure,
             JobSubmitted: self._admit,
-            **dict.fromkeys((JobRejected, JobCancelled, JobCompleted, JobFailed), self._ended),
+            **dict.fromkeys(JobEnded.__args__, self._ended),
             CancelRequested: self._cancel,
             DrainRequested: self._drain,
             WorkerRegistered: self._register,
@@ -193,9 +194,7 @@ class MechanismCore:
         revoked = self._end_job(job_id, "the job can never run")
         return (Emit(JobRejected(job_id=job_id, reason=reason)), *revoked)
 
-    def _ended(
-        self, event: JobRejected | JobCancelled | JobCompleted | JobFailed, now: float
-    ) -> Sequence[Decision]:
+    def _ended(self, event: JobEnded, now: float) -> Sequence[Decision]:
         self._jobs.ending.discard(event.job_id)
         return ()
 

@@ -27,6 +27,7 @@ from schemas.events import (
     JobAdmitted,
     JobCancelled,
     JobCompleted,
+    JobEnded,
     JobFailed,
     JobRejected,
     JobSubmitted,
@@ -234,9 +235,7 @@ class PolicyCore:
         self._join_class(key, spec.job_id)
         return self._reset(now) if self._row(key) is not None else ()
 
-    def _remove(
-        self, event: JobRejected | JobCancelled | JobCompleted | JobFailed, now: float
-    ) -> Sequence[Decision]:
+    def _remove(self, event: JobEnded, now: float) -> Sequence[Decision]:
         self._submitted.pop(event.job_id, None)
         self._job_rows.pop(event.job_id, None)
         job = self._jobs.pop(event.job_id, None)

@@ -72,8 +72,6 @@ class JetStreamLog:
         self.inbox = Inbox(self.client)
         #: What an operator should know of the server.
         self.warnings: tuple[str, ...] = ()
-        #: Stored messages that are no records of their subject's owner, as read so far.
-        self.malformed = 0
         self._patience_s = patience_s
         self._on_trouble = on_trouble
         self._clock = clock
@@ -227,7 +225,6 @@ class JetStreamLog:
                         "restore it from an export"
                     )
                 after, digest = record.seq, record.digest
-                self.malformed += record.actor == stream.NOBODY
                 yield Delivery(record, stored.live_at)
 
     async def _of_subject(self, subject: str, after: int = 0) -> AsyncGenerator[Record, None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from schemas.decisions import Decision, Emit, Wake
+from schemas.decisions import Decision, Emit
 from schemas.domain import (
     AllocationRow,
     Combination,
@@ -154,11 +154,6 @@ def told(core: MechanismCore, at: float, *events: AnyEvent) -> list[Decision]:
 def emitted(decisions: Iterable[Decision]) -> list[AnyEvent]:
     """The events among the decisions."""
     return [decision.event for decision in decisions if isinstance(decision, Emit)]
-
-
-def woken(decisions: Iterable[Decision]) -> list[Wake]:
-    """The timers asked for."""
-    return [decision for decision in decisions if isinstance(decision, Wake)]
 
 
 def plan(core: MechanismCore, round_id: int, at: float) -> RoundScheduled:

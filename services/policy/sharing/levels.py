@@ -92,7 +92,6 @@ class SharedNeeds:
         self._used = self._first_columns()
         self._program = self._build()
         self._solution: Solution
-        self._load_limit = INF
 
     def solve(self, needs: Floats) -> Prices:
         """Find the least load for these needs, (classes,) fractions of the top speeds.
