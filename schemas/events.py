@@ -155,6 +155,7 @@ class WorkerRegistered(Event, frozen=True, gc=False, kw_only=True, tag=True):
     reporter: str
     rack: str = ""
     address: str = ""
+    #: From the first to before the second: where ranks on several servers may meet.
     ports: tuple[int, int] | None = None
     memory_gib: float | None = None
     usd_per_h: float | None = None

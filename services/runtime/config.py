@@ -6,7 +6,7 @@ there counts. Every service reads the same file, and takes from it what it needs
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
@@ -96,6 +96,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     secrets_file: str = ""
     #: How other servers reach this one, for gangs; by default its host's name.
     address: str = ""
+    #: Where ranks on several hosts meet, from the first port to before the second: those that a
+    #: firewall between hosts lets through. By default 20000 to 29999.
+    ports: tuple[int, ...] = ()
     rack: str = ""
     #: From the request to save until SIGTERM, and from there until SIGKILL.
     checkpoint_grace_s: float = 10.0
@@ -233,6 +236,12 @@ def _of_worker(worker: WorkerSettings) -> list[tuple[bool, str, object, str]]:
             worker.name,
             "letters, digits, '_', '-'",
         ),
+        (
+            worker.ports != () and not _is_range(worker.ports),
+            "worker.ports",
+            worker.ports,
+            "two ports, 1024 to 65535, the lower first",
+        ),
         (worker.tasks not in TASKS, "worker.tasks", worker.tasks, f"one of {', '.join(TASKS)}"),
         (
             worker.tasks != "real" and not worker.accelerators,
@@ -257,6 +266,10 @@ def _of_worker(worker: WorkerSettings) -> list[tuple[bool, str, object, str]]:
             )
         ),
     ]
+
+
+def _is_range(ports: Sequence[int]) -> bool:
+    return len(ports) == 2 and 1024 <= ports[0] < ports[1] <= 65535
 
 
 def _check_names(found: Mapping[str, Any], right: list[str], what: str, file: TomlFile) -> None:

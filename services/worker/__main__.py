@@ -118,12 +118,10 @@ def _hands(
 
 def _find(name: str, settings: WorkerSettings) -> dict[str, tuple[WorkerRegistered, str]]:
     """The accelerators there are, by NVML or as told: see ``Accelerators``."""
-    found = _found(name, settings)
-    if not settings.profiles_only:
-        return found
+    said = {"profiles_only": settings.profiles_only, "ports": settings.ports or None}
     return {
-        worker_id: (msgspec.structs.replace(worker, profiles_only=True), cuda_id)
-        for worker_id, (worker, cuda_id) in found.items()
+        worker_id: (msgspec.structs.replace(worker, **said), cuda_id)
+        for worker_id, (worker, cuda_id) in _found(name, settings).items()
     }
 
 

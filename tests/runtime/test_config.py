@@ -67,6 +67,8 @@ def test_the_environment_counts_over_the_file(tmp_path: Path) -> None:
         ("[service]\nlog_level = 'loud'", {}, r"log_level is 'loud', must be one of debug"),
         ("[service]\nhealth_port = 70000", {}, r"health_port is 70000, must be 0 to 65535"),
         ("[service]\nsnapshot_every = 0", {}, r"snapshot_every is 0, must be 1 or more records"),
+        ("[worker]\nports = [9, 20]", {}, r"worker.ports is \(9, 20\), must be two ports, 1024"),
+        ("", {"GAVEL_WORKER_PORTS": "3000"}, r"worker.ports is \(3000,\), must be two ports"),
         ("[worker]\npace = 'v100=2'", {}, r"pace is 'v100=2', must be nothing where accelerators"),
         ("[log]\nmonitor_url = 'file:///x'", {}, r"monitor_url is 'file:///x', must be empty, or"),
     ],

@@ -9,6 +9,10 @@ import msgspec
 import pytest
 
 from schemas.domain import Lease, TaskSpec
+from services.runtime.actor import Writer
+from services.runtime.config import WorkerSettings
+from services.runtime.log import place
+from services.worker.__main__ import _find
 from services.worker.launch import Launcher, LaunchError, Settings
 from services.worker.view import LogView
 
@@ -22,7 +26,7 @@ LEASE = Lease(
 )
 
 
-def launcher(folder: Path) -> Launcher:
+def launcher(folder: Path, view: LogView | None = None) -> Launcher:
     """Starts tasks of one accelerator."""
     settings = Settings(
         folder=folder / "worker",
@@ -34,7 +38,8 @@ def launcher(folder: Path) -> Launcher:
         emulated=False,
     )
     settings.checkpoint_root.mkdir()
-    return Launcher(settings, {"w0": "GPU-0"}, LogView("worker.a"), folder / "socket")
+    ids = {"w0": "GPU-0"}
+    return Launcher(settings, ids, view or LogView("worker.a"), folder / "socket")
 
 
 def with_fields(**fields: object) -> TaskSpec:
@@ -108,3 +113,20 @@ def test_a_users_values_reach_the_task_as_they_are(
     assert "CUDA_VISIBLE_DEVICES=GPU-0" in printed
     assert not any("of the service" in line for line in printed)
     assert not (tmp_path / "here").exists()
+
+
+def test_ranks_meet_where_the_first_one_s_operator_lets_them(tmp_path: Path) -> None:
+    """The range is a setting, is registered with the worker, and holds for every server."""
+    found = _find(
+        "worker.a", WorkerSettings(accelerators="v100=1", tasks="emulated", ports=(4000, 4002))
+    )
+    ((worker, _),) = found.values()
+    view = LogView("worker.a")
+    view.take(place(Writer("worker.a", 1).draft(0, 0, 0, worker), 1, 0.0))
+    lease = msgspec.structs.replace(LEASE, worker_ids=(worker.worker_id, "elsewhere"))
+    tasks = launcher(tmp_path, view)
+    asked = {"command": "env", "workdir": str(tmp_path), "scale_factor": 2}
+    os.waitpid(tasks.launch(lease, with_fields(**asked), 0, [0]), 0)
+    printed = (tasks.folder("r1-0", "job") / "rank-0.log").read_text().splitlines()
+    assert f"MASTER_ADDR={worker.address}" in printed
+    assert {"MASTER_PORT=4000", "MASTER_PORT=4001"} & set(printed)
