@@ -27,6 +27,15 @@ _POLICIES = ("fairness", "fifo")
 
 
 @dataclass(frozen=True, slots=True)
+class Stage:
+    """Where all stood when some were held: the lowest entity, what prices, who was held."""
+
+    lowest: float
+    prices: Floats
+    held: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
 class Member:
     """Jobs of one class that one entity treats alike: all of them, or one in a queue.
 

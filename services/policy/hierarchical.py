@@ -6,11 +6,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from services.policy.classes import ClassArrays, gather
-from services.policy.entities import Curve, Member, Node, check, grow, lowest_work, members_of
+from services.policy.entities import (
+    Curve,
+    Member,
+    Node,
+    Stage,
+    check,
+    grow,
+    lowest_work,
+    members_of,
+)
 from services.policy.market import Market
 from services.policy.pieces import piece_rows
 from services.policy.problem import Allocation, Problem
@@ -68,15 +76,6 @@ class Hierarchical:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Stage:
-    """Where all stood when types ran full: the lowest entity, what prices, who was held down."""
-
-    lowest: float
-    prices: Floats
-    held: NDArray[np.bool_]
-
-
 class _Filling:
     """Walks along the curve of all work as far as the workers go, stage by stage.
 
@@ -103,16 +102,16 @@ class _Filling:
         )
         self._work = np.zeros(len(members))
 
-    def run(self) -> _Stage:
+    def run(self) -> Stage:
         """Fill to the end; the stage at which the lowest entity came to its own."""
         held = np.zeros(len(self._work), dtype=bool)
         if self._everybodys_best() is not None:
             self._work = self._scale * self._reachable.max(axis=1)
             curve = Curve(self._root, self._work)
             nothing = np.zeros(len(self._arrays.num_workers))
-            return _Stage(lowest_work(self._root, curve, curve.total), nothing, ~held)
+            return Stage(lowest_work(self._root, curve, curve.total), nothing, ~held)
         worth = np.where(self._loads.any(axis=0), self._arrays.num_workers, 0.0)
-        open_types, amount, stages = worth > 0, 0.0, list[_Stage]()
+        open_types, amount, stages = worth > 0, 0.0, list[Stage]()
         caps = self._scale * self._reachable.max(axis=1)
         while open_types.any():
             curve = Curve(self._root, caps)
@@ -123,13 +122,13 @@ class _Filling:
             curve.fill(amount, self._work)
             if amount >= curve.total * (1 - _SAME):
                 held[:] = True
-                stages.append(_Stage(lowest_work(self._root, curve, amount), 0.0 * worth, held))
+                stages.append(Stage(lowest_work(self._root, curve, amount), 0.0 * worth, held))
                 break
             limits = allowed.max(axis=1)
             rises = market.hull(worth).rises_at(needs + _SAME * limits)
             held = held | rises | (needs >= limits * (1 - _SAME))
             prices = self._prices(curve, market, amount, worth)
-            stages.append(_Stage(lowest_work(self._root, curve, amount), prices, held))
+            stages.append(Stage(lowest_work(self._root, curve, amount), prices, held))
             open_types = open_types & ~(worth > 0)
             worth = np.where(open_types, self._arrays.num_workers, 0.0)
             limits = (self._reachable * open_types).max(axis=1)

@@ -8,11 +8,19 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from services.policy.classes import ClassArrays, gather
-from services.policy.entities import Curve, Member, Node, check, grow, lowest_work, members_of
+from services.policy.entities import (
+    Curve,
+    Member,
+    Node,
+    Stage,
+    check,
+    grow,
+    lowest_work,
+    members_of,
+)
 from services.policy.problem import Allocation, JobClass, Problem
 from services.policy.sharing.levels import Prices, SharedNeeds
 from services.policy.sharing.meetings import to_rows
@@ -88,15 +96,6 @@ def _pieces(problem: Problem, members: tuple[Member, ...], entity_of: tuple[str,
     return msgspec.structs.replace(problem, classes=tuple(classes), pairs=pairs)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stage:
-    """Where all stood when some were held: the lowest entity, what prices, who was held."""
-
-    lowest: float
-    prices: Floats
-    held: NDArray[np.bool_]
-
-
 class _Walk:
     """Walks along the curve of all work as far as the workers go, stage by stage.
 
@@ -116,10 +115,10 @@ class _Walk:
         self._program = SharedNeeds(arrays, columns, typical)
         self._work = np.zeros(len(self._rows))
 
-    def to_the_end(self) -> _Stage:
+    def to_the_end(self) -> Stage:
         """Fill to the end; the stage at which the lowest entity came to its own."""
         held = np.zeros(len(self._work), dtype=bool)
-        amount, stages, caps = 0.0, list[_Stage](), self._best
+        amount, stages, caps = 0.0, list[Stage](), self._best
         while not held.all():
             curve = Curve(self._root, np.where(held, self._work, caps))
             amount, prices = self._raise(curve, amount)
@@ -132,7 +131,7 @@ class _Walk:
             held = now if (now & ~held).any() else np.ones(len(held), dtype=bool)
             caps = np.minimum(caps, np.maximum(self._work, self._best * prices.free[self._rows]))
             worth = self._prices(curve, amount, prices)
-            stages.append(_Stage(lowest_work(self._root, curve, amount), worth, held))
+            stages.append(Stage(lowest_work(self._root, curve, amount), worth, held))
         return next(s for s in stages if s.lowest >= stages[-1].lowest * (1 - _SAME))
 
     def units(self) -> Floats:
